@@ -10,6 +10,7 @@ from hexane.chips.generations import (
     generation,
     generation_of_subtype,
     generation_of_target,
+    target_names,
 )
 from hexane.chips.names import get, parse_list
 from hexane.chips.table import CHIPS, Chip, winograd_on
@@ -28,6 +29,7 @@ __all__ = [
     "generation_of_target",
     "get",
     "parse_list",
+    "target_names",
     "weakest",
     "winograd_on",
 ]

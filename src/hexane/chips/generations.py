@@ -223,6 +223,11 @@ def generation_of_subtype(subtype: int) -> Generation | None:
     return _BY_SUBTYPE.get(subtype)
 
 
+def target_names() -> str:
+    """The names of Apple's compiler, with commas."""
+    return ", ".join(_BY_TARGET)
+
+
 def generation_of_target(target: str) -> Generation | None:
     """The generation behind a name of Apple's compiler (``"h16g"``, any case); None for others."""
     return _BY_TARGET.get(target.lower())

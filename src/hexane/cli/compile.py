@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Accuracy, As, Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
+from hexane.cli.options import (
+    Accuracy,
+    As,
+    Bind,
+    Dialect,
+    Function,
+    Overwrite,
+    Shapes,
+    Without,
+    ident_options,
+    refuse_overwriting,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from hexane.lowering.accuracy import AccuracyCost
@@ -22,7 +34,11 @@ def register(app: typer.Typer) -> None:
         output: Annotated[
             Path | None, typer.Option("-o", "--output", help="Where to write: .hwx, .anec or .hexane.")
         ] = None,
-        chip: Annotated[str, typer.Option(help="The chip to compile for.")] = "M1",
+        chip: Annotated[str | None, typer.Option(help="The chip to compile for; M1 where nothing is said.")] = None,
+        target_arch: Annotated[
+            str | None,
+            typer.Option(metavar="NAME", help="The same by the name that Apple's compiler takes: h13, h13g, h16s ..."),
+        ] = None,
         dialect: Dialect = "default",
         as_: As = None,
         without: Without = None,
@@ -33,6 +49,19 @@ def register(app: typer.Typer) -> None:
         shape: Shapes = None,
         bind: Bind = None,
         function: Function = None,
+        weights: Annotated[
+            list[str] | None,
+            typer.Option(metavar="[NAME=]FILE", help="A weight file that the network names elsewhere; repeatable."),
+        ] = None,
+        ident: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="KEY=TEXT", help="What the program says of itself: input_path, output_path, target; repeatable."
+            ),
+        ] = None,
+        kernel_names: Annotated[
+            str | None, typer.Option(metavar="NAMES", help="Names of the kernels, in task order, with commas.")
+        ] = None,
         dump_passes: Annotated[
             Path | None, typer.Option(metavar="DIR", help="Write MIL after each pass, the tasks and their memory.")
         ] = None,
@@ -65,11 +94,13 @@ def register(app: typer.Typer) -> None:
         if output is None and not (stats or json or dump_passes):
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
         header_bytes = None if anec_header is None else _bytes(anec_header)
-        refuse_overwriting(output, [model, *(bind or ())], overwrite=overwrite)
+        refuse_overwriting(output, [model, *(bind or ()), *(weights or ())], overwrite=overwrite)
         if output is not None:
             require_ending(output)
             require_writable(output)
-        graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+        chip, names = _target(chip, target_arch, ident_options(ident or (), kernel_names))
+        files = weight_files(weights or ())
+        graph = open_network(model, function=function, shapes=shape or (), bind=bind or (), weights=files)
         dump = None if dump_passes is None else Dump(graph, dump_passes)
         on_pass = None if dump is None else dump.on_pass
         start = perf_counter()
@@ -82,6 +113,7 @@ def register(app: typer.Typer) -> None:
             on_pass=on_pass,
             as_=as_ or "",
             accuracy=accuracy,
+            ident=names,
         )
         seconds = perf_counter() - start
         if dump is not None:
@@ -108,6 +140,27 @@ def register(app: typer.Typer) -> None:
             print_json(answer, model)
         else:
             _show(answer, changes, detail=stats)
+
+
+def _target(chip: str | None, name: str | None, ident: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+    """The chip that is meant, and what the program says of itself; UsageError for a name of no generation."""
+    from hexane import chips
+    from hexane.errors import UsageError
+
+    if name is None:
+        return chip or "M1", ident
+    generation = chips.generation_of_target(name)
+    if generation is None:
+        raise UsageError(
+            f"no engine is called {name!r}",
+            hint=f"Apple's compiler would take the host's; known: {chips.target_names()}",
+        )
+    first = next((c for c in chips.CHIPS if c.generation is generation), None)
+    if first is None:
+        raise UsageError(f"no chip of {generation.name} is known")
+    if chip is not None and chips.get(chip).generation is not generation:
+        raise UsageError(f"{chip} is no {name}", hint="leave out --chip")
+    return chip or first.name, {"target": name, **(ident or {})}
 
 
 def _bytes(text: str) -> int:

@@ -16,7 +16,9 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def convert(
         source: Annotated[Path, typer.Argument(metavar="IN", help="A network: .onnx, .mil, .mlpackage, net.plist ...")],
-        target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write it: .mil, .mlpackage or .onnx.")],
+        target: Annotated[
+            Path, typer.Argument(metavar="OUT", help="Where to write it: .mil, .mlpackage, .onnx or net.plist.")
+        ],
         outputs: Annotated[
             str | None, typer.Option(help="Cut the network at these values: names, with commas.")
         ] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,13 @@ def open_network(
     function: str | None = None,
     shapes: Iterable[str] = (),
     bind: Iterable[str] = (),
+    weights: Mapping[str, Path] | None = None,
 ) -> Graph:
     """Load a network by the options of a command, and cut it where asked."""
     import hexane
 
-    graph = hexane.load(path, shapes=parse_shapes(shapes) or None, function=function, bind=parse_bindings(bind) or None)
+    shapes_by_name, values = parse_shapes(shapes) or None, parse_bindings(bind) or None
+    graph = hexane.load(path, shapes=shapes_by_name, function=function, bind=values, weights=weights)
     return graph.cut([name.strip() for name in outputs.split(",")]) if outputs else graph
 
 

@@ -101,6 +101,37 @@ def parse_bindings(texts: Iterable[str]) -> dict[str, Any]:
     return bindings
 
 
+def weight_files(texts: Iterable[str]) -> dict[str, Path] | None:
+    """``NAME=FILE`` by the name in the network, ``FILE`` by its own name (and, alone, as the only weight file)."""
+    files: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        file = Path(path if equals else text)
+        if not file.is_file():
+            raise UsageError("there is no such file", where=str(file))
+        files[name if equals else file.name] = file
+        if not equals:
+            files[""] = file
+    return files or None
+
+
+IDENT_KEYS = ("input_path", "output_path", "target")
+
+
+def ident_options(texts: Iterable[str], kernel_names: str | None) -> dict[str, Any] | None:
+    """``--ident KEY=TEXT`` and ``--kernel-names`` as `hexane.compile` takes them; None where nothing is said."""
+    ident: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or key not in (*IDENT_KEYS, "kernel_names"):
+            raise UsageError(f"--ident {text!r}", hint=f"KEY=TEXT with {', '.join(IDENT_KEYS)} or kernel_names")
+        ident[key] = value
+    names = ident.pop("kernel_names", None) if kernel_names is None else kernel_names
+    if names is not None:
+        ident["kernel_names"] = tuple(name.strip() for name in names.split(",") if name.strip())
+    return ident or None
+
+
 def _number(text: str, option: str) -> int | float | bool:
     lowered = text.strip().lower()
     if lowered in ("true", "false"):

@@ -228,7 +228,7 @@ def to_text(graph: Graph, *, version: str | None = None, weights: Any = None) ->
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write a graph: ``.mil`` (with a weight file beside it), ``.mlpackage`` or ``.onnx``.
+    """Write a graph: ``.mil`` and ``.plist`` (with a weight file beside it), ``.mlpackage`` or ``.onnx``.
 
     UnsupportedError, naming the op, where the format does not say what the graph does.
     """
@@ -240,9 +240,11 @@ def save(graph: Graph, path: str | Path) -> None:
         _reader("mil").save(graph, path)
     elif suffix == ".mlpackage":
         _reader("coreml").save(graph, path)
+    elif suffix == ".plist":
+        _reader("netplist").save(graph, path)
     elif suffix == ".onnx":
         import_module("hexane.formats.onnx.writer").save(graph, path)
     else:
         raise UnsupportedError(
-            f"hexane writes no {suffix or 'file without a suffix'}", hint="write .mil, .mlpackage or .onnx"
+            f"hexane writes no {suffix or 'file without a suffix'}", hint="write .mil, .mlpackage, .onnx or .plist"
         )

@@ -89,8 +89,9 @@ class Fields:
 class NetplistWeights:
     """The files of a network's Weights array.
 
-    A file is looked up in ``given`` (by its path as written, then by its name), relative to the plist's folder, then by
-    its name beside the plist. One that is missing is an error when its data are looked at, not before.
+    A file is looked up in ``given`` (by its path as written, then by its name; one without a name is the only weight
+    file of a network that has one), relative to the plist's folder, then by its name beside the plist. One that is
+    missing is an error when its data are looked at, not before.
     """
 
     def __init__(self, paths: list[str], given: Mapping[str, Any] | None, folder: Path | None) -> None:
@@ -132,7 +133,7 @@ class NetplistWeights:
 
     def _find(self, path: str) -> np.ndarray | None:
         name = path.replace("\\", "/").rsplit("/", 1)[-1]
-        for key in (path, name):
+        for key in (path, name, *([""] if len(self.paths) == 1 else [])):
             if key in self._given:
                 return _bytes_of(self._given[key], path)
         if self._folder is None or not name or "\0" in path:
@@ -159,5 +160,5 @@ def _missing(path: str, size: int, where: str) -> np.ndarray:
     raise UsageError(
         f"the weight file {path!r} is missing",
         where=where,
-        hint=f"hand it over as weights={{path: bytes or a file}}; {size} bytes of it are needed",
+        hint=f"--weights FILE, in Python weights={{path: bytes or a file}}; {size} bytes of it are needed",
     )

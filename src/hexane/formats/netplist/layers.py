@@ -107,33 +107,31 @@ def pool(layer: NetplistLayer) -> Value:
     return layer.b.op(ops[kind], x=layer.x, kernel_sizes=kernel, strides=strides, pad_type="custom", pad=pads)
 
 
-def _log2(b: GraphBuilder, x: Value) -> Value:
-    return b.mul(x=b.log(x=x, epsilon=0.0), y=1 / math.log(2))
-
-
-NEURONS: dict[str, Callable[[GraphBuilder, Value], Value]] = {
-    "ReLU": lambda b, x: b.relu(x=x),
-    "Sigmoid": lambda b, x: b.sigmoid(x=x),
-    "Tanh": lambda b, x: b.tanh(x=x),
-    "Sign": lambda b, x: b.sign(x=x),
-    "Exp2": lambda b, x: b.exp2(x=x),
-    "Log2": _log2,
-    "Abs": lambda b, x: b.abs(x=x),
-    "Square": lambda b, x: b.square(x=x),
-    "Sqrt": lambda b, x: b.sqrt(x=x),
-    "Erf": lambda b, x: b.erf(x=x),
-    "Floor": lambda b, x: b.floor(x=x),
-    "Ceil": lambda b, x: b.ceil(x=x),
+NEURON_OPS = {
+    "ReLU": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Sign": "sign",
+    "Exp2": "exp2",
+    "Abs": "abs",
+    "Square": "square",
+    "Sqrt": "sqrt",
+    "Erf": "erf",
+    "Floor": "floor",
+    "Ceil": "ceil",
 }
-"""Functions whose names say all; one with parameters needs a program to learn them from."""
+"""Functions of a name that says all, and their ops; one with parameters needs a program to learn them from."""
 
 
 def neuron(layer: NetplistLayer) -> Value:
     """A function of each element."""
     kind = layer.params.get("Type", str)
-    if kind not in NEURONS:
-        raise UnsupportedError(f"the function {kind!r}", where=layer.params.where, hint=f"known: {', '.join(NEURONS)}")
-    return NEURONS[kind](layer.b, layer.x)
+    if kind == "Log2":
+        return layer.b.mul(x=layer.b.log(x=layer.x, epsilon=0.0), y=1 / math.log(2))
+    if kind not in NEURON_OPS:
+        hint = f"known: Log2, {', '.join(NEURON_OPS)}"
+        raise UnsupportedError(f"the function {kind!r}", where=layer.params.where, hint=hint)
+    return layer.b.op(NEURON_OPS[kind], x=layer.x)
 
 
 def goc(layer: NetplistLayer) -> Value:
