@@ -155,7 +155,7 @@ def _target(chip: str | None, name: str | None, ident: dict[str, Any] | None) ->
             f"no engine is called {name!r}",
             hint=f"Apple's compiler would take the host's; known: {chips.target_names()}",
         )
-    first = next((c for c in chips.CHIPS if c.generation is generation), None)
+    first = next((c for c in (chips.get("M1"), *chips.CHIPS) if c.generation is generation), None)
     if first is None:
         raise UsageError(f"no chip of {generation.name} is known")
     if chip is not None and chips.get(chip).generation is not generation:
