@@ -202,6 +202,22 @@ def networks() -> list[str]:
     return [network.name for network in NETWORKS]
 
 
+def training_row(shape: str, chip: str, way: str) -> list[str]:
+    """A line of docs/training.md on a published shape; a minute of a processor, and 2 GB."""
+    from training_shapes import line_of
+
+    return [line_of(shape, chip, way)]
+
+
+def characters(weights: str) -> list[str]:
+    """Perplexity of the character model of examples/manual on the engine and in float32, and equal first choices."""
+    sys.path.insert(0, str(ROOT / "examples"))
+    import manual
+
+    engine, exact, same = manual.perplexity(weights, 24)
+    return [f"{engine:.4f}", f"{exact:.4f}", f"{same:.1%}"]
+
+
 def demo() -> list[str]:
     """What the demonstration prints of its two networks; needs the extra ``demo`` and the networks."""
     with tempfile.TemporaryDirectory() as folder:
@@ -245,6 +261,16 @@ def claims() -> Iterator[Claim]:
     yield Claim("timing: held out", page, cells("held out", *[NUMBER] * 5), calibrated, slow=True)
     pattern = rf"{NUMBER} rows, mean factor {NUMBER}\s+fitted, {NUMBER} with every row of a model left out"
     yield Claim("language models: rows, mean factor, left out", page, pattern, rates)
+    for shape, chip, way in (("Stories110M", "M1", "inputs"), ("Stories110M", "M1", "patch"),
+                             ("Stories110M", "M4", "inputs"), ("Stories110M", "M4", "patch"),
+                             ("parameter-golf", "M4", "inputs")):  # fmt: skip
+        name = "inputs" if way == "inputs" else "constants"
+        pattern = rf"<!-- shapes: {shape} -->[\s\S]*?^(\| {chip} \| {name} \|.*)$"
+        yield Claim(f"training, {shape}, {chip}, {name}", "docs/training.md", pattern,
+                    partial(training_row, shape, chip, way), slow=True)  # fmt: skip
+    for weights in ("fp16", "int8", "palette6", "palette4"):
+        yield Claim(f"character model, {weights}: perplexity, float32's, same", "docs/language-models.md",
+                    cells(weights, NUMBER, NUMBER, r"([\d.]+%)"), partial(characters, weights), slow=True)  # fmt: skip
     for generation in ("h13", "h14", "h15", "h16", "h16g"):
         pattern = cells(generation.upper(), NUMBER, NUMBER)
         yield Claim(f"emulator, {generation}: programs", "docs/emulator.md", cells(generation.upper(), NUMBER),

@@ -10,10 +10,13 @@ import numpy as np
 from hexane import chips
 from hexane.errors import UnsupportedError
 from hexane.graph.types import StateType
+from hexane.language.adapters import BESIDE
+from hexane.language.patching import PatchedBase
 
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
     from hexane.language.network import StepForm
+    from hexane.mil.update import Update
     from hexane.program import Program
     from hexane.program.run import Session
 
@@ -72,28 +75,45 @@ class Evaluated:
 
 
 class Compiled:
-    """Programs of a chip, loaded once each."""
+    """Programs of a chip, loaded once each; decoders that differ in their adapters share what they can."""
 
     def __init__(self, decoder: Decoder, chip: str, level: str) -> None:
         self.decoder, self.chip, self.level = decoder, chip, level
         self.dtype = "fp16"
-        self._sessions: dict[tuple[int, StepForm], Session] = {}
+        self.updates: list[Update] = []
 
     def program(self, chunk: int, form: StepForm) -> Program:
-        return self._session(chunk, form).program
+        return self.session(chunk, form).program
 
-    def _session(self, chunk: int, form: StepForm) -> Session:
+    def session(self, chunk: int, form: StepForm) -> Session:
+        """A chunk's session; with an adapter beside it, a session of a program whose constants are patched."""
         from hexane.codegen import compile
 
-        if (chunk, form) not in self._sessions:
-            program = compile(self.decoder.graph(chunk, form), chip=self.chip)
-            self._sessions[chunk, form] = program.on("emulator", level=self.level)
-        return self._sessions[chunk, form]
+        sessions, key = self.decoder._sessions, (self.chip, self.level, chunk, form)
+        matrices = self.decoder.adapter_matrices(chunk) if self.decoder.adapter_form == BESIDE else {}
+        own = (*key, self.decoder.adapter) if matrices else key
+        if own not in sessions:
+            if matrices:
+                program = self._patched(key, matrices)
+            else:
+                program = compile(self.decoder.graph(chunk, form), chip=self.chip)
+            sessions[own] = program.on("emulator", level=self.level)
+        session: Session = sessions[own]
+        return session
+
+    def _patched(self, key: tuple[str, str, int, StepForm], matrices: Mapping[str, np.ndarray]) -> Program:
+        sessions = self.decoder._sessions
+        if key not in sessions:
+            sessions[key] = PatchedBase.of(self.decoder.graph(*key[2:]), self.chip, self.level)
+        base: PatchedBase = sessions[key]
+        program, update = base.patched({name: matrix[:, :, None, None] for name, matrix in matrices.items()})
+        self.updates.append(update)
+        return program
 
     def state(self, chunk: int, form: StepForm) -> Arrays:
         return self.program(chunk, form).make_state()
 
     def run(self, chunk: int, form: StepForm, inputs: Mapping[str, np.ndarray], state: Arrays) -> Arrays:
-        session = self._session(chunk, form)
+        session = self.session(chunk, form)
         own = {port.name: inputs[port.name] for port in session.program.inputs}
         return session.record(own, state).outputs

@@ -29,22 +29,23 @@ class Chunk:
         return "head" if self.is_head else f"layers {self.layers[0]} to {self.layers[-1]}"
 
 
-def products(a: Architecture) -> list[tuple[int, int]]:
-    """The products of a layer, (outputs, inputs)."""
+def product_shapes(a: Architecture) -> dict[str, tuple[int, int]]:
+    """The products of a layer by name, (outputs, inputs)."""
     queries, keys = a.heads * a.head_dim, a.kv_heads * a.head_dim
-    up = [(a.inner, a.hidden)] * (2 if a.gated else 1)
-    return [(queries, a.hidden), (keys, a.hidden), (keys, a.hidden), (a.hidden, queries), *up, (a.hidden, a.inner)]
+    shapes = {"q": (queries, a.hidden), "k": (keys, a.hidden), "v": (keys, a.hidden), "o": (a.hidden, queries)}
+    shapes |= dict.fromkeys(("gate", "up") if a.gated else ("up",), (a.inner, a.hidden))
+    return shapes | {"down": (a.hidden, a.inner)}
 
 
 def layer_weights(a: Architecture) -> int:
     """Weights of the products of one layer."""
-    return sum(outputs * inputs for outputs, inputs in products(a))
+    return sum(outputs * inputs for outputs, inputs in product_shapes(a).values())
 
 
 def chunks_of(a: Architecture, weights: str, most: int = MUCH_WEIGHT_BYTES) -> tuple[Chunk, ...]:
     """As few chunks of layers as stay within ``most`` bytes each, of even length, and the head."""
     form = WeightFormat.of(weights)
-    layer = sum(form.bytes_of((outputs, inputs, 1, 1)) for outputs, inputs in products(a))
+    layer = sum(form.bytes_of((outputs, inputs, 1, 1)) for outputs, inputs in product_shapes(a).values())
     each = 2 * 2 * a.kv_heads * a.head_dim
     count = -(-a.layers // max(1, most // layer))
     ends = [a.layers * (i + 1) // count for i in range(count)]

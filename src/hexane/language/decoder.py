@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.language.adapters import ADAPTER_FORMS, BESIDE, INPUTS, MERGED, Adapter, read_adapter
 from hexane.language.architecture import Architecture, read_architecture
 from hexane.language.backend import LEVELS, Backend, backend_of
-from hexane.language.checkpoint import Checkpoint
+from hexane.language.checkpoint import Checkpoint, Weights
 from hexane.language.chunks import Chunk, chunks_of
-from hexane.language.network import CONTEXT_STEP, StepForm, head_graph, host_inputs, layers_graph
+from hexane.language.network import (
+    CONTEXT_STEP,
+    StepForm,
+    adapter_matrices,
+    head_graph,
+    host_inputs,
+    layers_graph,
+)
 from hexane.language.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -34,6 +42,7 @@ class Decoder:
     scale : the residual stream is carried times this power of two (``hexane.language.residual``).
     prefill_rows : rows of a prompt at a time, where it has as many.
     divided_gates : silu as x / (1 + exp(-x)): three ops more a layer, and without the error of the engine's table.
+    adapter : what was trained beside the weights (``hexane.language.adapters``), in the form ``adapter_form``.
     """
 
     architecture: Architecture
@@ -42,7 +51,10 @@ class Decoder:
     scale: float = 1.0
     prefill_rows: int = PREFILL_ROWS
     divided_gates: bool = False
+    adapter: Adapter | None = None
+    adapter_form: str = MERGED
     _graphs: dict[tuple[StepForm, int], Graph] = field(default_factory=dict, repr=False, compare=False)
+    _sessions: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_pretrained(
@@ -53,8 +65,10 @@ class Decoder:
         scale: float = 1.0,
         prefill_rows: int = PREFILL_ROWS,
         divided_gates: bool = False,
+        adapter: str | os.PathLike[str] | None = None,
+        adapter_form: str = MERGED,
     ) -> Decoder:
-        """The model of a folder with ``config.json`` and safetensors.
+        """The model of a folder with ``config.json`` and safetensors; ``adapter`` is the folder of one for it.
 
         UsageError for a folder without them, UnsupportedError for an architecture that is not known (with those that
         are), FormatError for damaged files.
@@ -66,11 +80,61 @@ class Decoder:
             raise UsageError("no such folder", where=str(path), hint="a folder with config.json and model.safetensors")
         WeightFormat.of(weights)
         architecture = read_architecture(path)
-        return cls(architecture, Checkpoint(path, architecture), weights, scale, prefill_rows, divided_gates)
+        base = cls(architecture, Checkpoint(path, architecture), weights, scale, prefill_rows, divided_gates)
+        return base if adapter is None else base.with_adapter(adapter, adapter_form)
 
     def with_scale(self, scale: float) -> Decoder:
         """The same model with its residual stream carried times ``scale``."""
-        return replace(self, scale=scale, _graphs={})
+        return replace(self, scale=scale, _graphs={}, _sessions={})
+
+    def with_adapter(self, adapter: Adapter | str | os.PathLike[str] | None, form: str | None = None) -> Decoder:
+        """The same model with another adapter, or with none.
+
+        ``form``: "merged", everything is compiled again; "beside", constants that are patched; "inputs". In the last
+        two, adapters of the same shapes share the base's programs.
+        """
+        form = form or self.adapter_form
+        if form not in ADAPTER_FORMS:
+            raise UsageError(f"an adapter cannot be {form!r}", hint=", ".join(ADAPTER_FORMS))
+        if adapter is not None and not isinstance(adapter, Adapter):
+            adapter = read_adapter(adapter, self.architecture)
+        shapes = [each.shapes for each in (adapter, self.adapter) if each is not None]
+        shared = form == self.adapter_form != MERGED and len(shapes) == 2 and shapes[0] == shapes[1]
+        graphs = self._graphs if shared and form == INPUTS else {}
+        return replace(self, adapter=adapter, adapter_form=form, _graphs=graphs,
+                       _sessions=self._sessions if shared else {})  # fmt: skip
+
+    def layer(self, number: int) -> Weights:
+        """The weights of a layer, with the adapter merged or beside them."""
+        if self.adapter is None or self.adapter_form == MERGED:
+            return self.merged_layer(number)
+        return self.adapter.beside(number, self.checkpoint.layer(number))
+
+    def merged_layer(self, number: int) -> Weights:
+        """The weights of a layer with the adapter in them."""
+        weights = self.checkpoint.layer(number)
+        return weights if self.adapter is None else self.adapter.merged(number, weights)
+
+    def adapter_products(self, number: int) -> tuple[str, ...]:
+        """The products of a layer that an adapter stands beside."""
+        pairs = self.adapter.pairs if self.adapter is not None and self.adapter_form != MERGED else ()
+        return tuple(sorted(name for layer, name in pairs if layer == number))
+
+    def adapter_matrices(self, number: int) -> dict[str, np.ndarray]:
+        """The matrices of the adapter in a chunk by name of constant or input, float32 [rank, inputs] and
+        [outputs, rank]; none where it is merged."""
+        matrices: dict[str, np.ndarray] = {}
+        for layer in self.chunks[number].layers if self.adapter and self.adapter_form != MERGED else ():
+            matrices |= adapter_matrices(self.architecture, self.scale, layer, self.layer(layer))
+        return matrices
+
+    @cached_property
+    def adapter_inputs(self) -> Mapping[str, np.ndarray]:
+        """What calls are given where the adapter is an input: float32 [1, 1, outputs, inputs] by name."""
+        if self.adapter_form != INPUTS:
+            return {}
+        chunks = range(len(self.chunks))
+        return {name: m[None, None] for chunk in chunks for name, m in self.adapter_matrices(chunk).items()}
 
     @cached_property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -88,16 +152,19 @@ class Decoder:
         if chunk.is_head:
             head = self.checkpoint.head()
             return head_graph(self.architecture, form, head, self.checkpoint.final_norm())
-        weights = {layer: self.checkpoint.layer(layer) for layer in chunk.layers}
+        weights = {layer: self.layer(layer) for layer in chunk.layers}
         return layers_graph(self.architecture, form, weights)
 
     def in_format(self, graph: Graph, form: StepForm) -> Graph:
         """A graph with its weights in the decoder's format; fp32 forms stay."""
         if self.weights == "fp16" or form.dtype != "fp16":
             return graph
-        from hexane.studies.compress import compress
+        from hexane.studies.compress import compress, layers_of
 
-        return compress(graph, self.weights)
+        if not self.adapter or self.adapter_form != BESIDE:
+            return compress(graph, self.weights)
+        names = [layer.name for layer in layers_of(graph)]  # an adapter's stay as they are
+        return compress(graph, {name: self.weights for name in names if "_lora_" not in name})
 
     def embed(self, ids: Sequence[int], start: int = 0) -> np.ndarray:
         """The first residual stream of tokens at positions ``start`` on: float32 [1, hidden, 1, tokens], scaled."""
@@ -128,7 +195,8 @@ class Decoder:
 
     def form(self, rows: int, context: int, dtype: str = "fp16") -> StepForm:
         """The form of this decoder's programs."""
-        return StepForm(rows, context, dtype, self.scale, self.divided_gates and dtype == "fp16")
+        gates, inputs = self.divided_gates and dtype == "fp16", bool(self.adapter) and self.adapter_form == INPUTS
+        return StepForm(rows, context, dtype, self.scale, gates, inputs)
 
     def start(self, context: int, chip: str = "M4", level: str = "graph") -> DecoderRun:
         """A new sequence: caches of ``context`` positions, all empty."""
@@ -206,6 +274,8 @@ class DecoderRun:
     def __init__(self, decoder: Decoder, context: int, backend: Backend) -> None:
         self.decoder, self.context, self.backend = decoder, context, backend
         self.position = 0
+        dtype, own = self.form(1).numpy, decoder.adapter_inputs
+        self._adapter: dict[str, np.ndarray] = {name: np.asarray(array, dtype) for name, array in own.items()}
         self._states = [backend.state(chunk, self.form(1)) for chunk in range(len(decoder.chunks))]
 
     def form(self, rows: int) -> StepForm:
@@ -232,7 +302,7 @@ class DecoderRun:
         """One call of every program for all the tokens: logits, float32 [tokens, words]."""
         decoder, form = self.decoder, self.form(len(ids))
         x = decoder.embed(ids, self.position)
-        inputs = host_inputs(decoder.architecture, form, self.position)
+        inputs = host_inputs(decoder.architecture, form, self.position) | self._adapter
         for number, chunk in enumerate(decoder.chunks):
             results = self.backend.run(number, form, {**inputs, "x": x.astype(form.numpy)}, self._states[number])
             if chunk.is_head:

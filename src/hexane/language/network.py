@@ -34,6 +34,7 @@ class StepForm:
 
     ``scale``: the residual stream is carried times this power of two, which no norm sees.
     ``divided_gates``: silu as x / (1 + exp(-x)), since the engine's own comes from a table (rule N9).
+    ``adapter_inputs``: the matrices of an adapter are inputs, not constants (``adapter_matrices``).
     """
 
     rows: int
@@ -41,6 +42,7 @@ class StepForm:
     dtype: str = "fp16"
     scale: float = 1.0
     divided_gates: bool = False
+    adapter_inputs: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1 or frexp(self.scale)[0] != 0.5:
@@ -92,6 +94,33 @@ def head_graph(a: Architecture, form: StepForm, head: np.ndarray, norm: Weights)
         weight, bias = folded(part, None, norm["norm"], norm.get("norm.bias"))
         b.b.output(b.product(f"head_{number}", x, weight, bias), name=f"logits_{number}")
     return b.b.graph
+
+
+def fold_of(a: Architecture, scale: float, name: str) -> tuple[str, float]:
+    """What stands in a product beside its weights: the norm before it ("" for none) and a factor; ``scale`` is the
+    stream's."""
+    if name in ("o", "down"):
+        return "", 1.0 if a.norms_behind else scale
+    if name in ("gate", "up"):
+        return "feed_norm", 1.0
+    return "attention_norm", 1.0 if name != "q" or a.head_norms else query_scale(a)
+
+
+def query_scale(a: Architecture) -> float:
+    """The factor of scores, which queries carry."""
+    return a.attention_scale / (a.score_cap or 1.0)
+
+
+def adapter_matrices(a: Architecture, scale: float, number: int, weights: Weights) -> dict[str, np.ndarray]:
+    """An adapter's two matrices beside each product of a layer, [rank, inputs] and [outputs, rank], by the names that
+    constants and inputs have: norm and factor of the product stand in them, too."""
+    matrices = {}
+    for name in [key.removesuffix(".lora_A") for key in weights if key.endswith(".lora_A")]:
+        norm, factor = fold_of(a, scale, name)
+        low, high = weights[name + ".lora_A"], weights[name + ".lora_B"] * np.float32(factor)
+        matrices[f"layer{number}_{name}_lora_A"] = low * weights[norm] if norm else low
+        matrices[f"layer{number}_{name}_lora_B"] = high
+    return matrices
 
 
 def folded(
@@ -147,12 +176,14 @@ class _Layers(_Ops):
         self.inputs: dict[str, Value] = {}
         self.cache = self.b.state("cache", (1, 2 * count * a.kv_heads, a.head_dim, form.context), form.dtype)
         self.parts: list[Value] = []
+        self.matrices: dict[str, np.ndarray] = {}
 
     def build(self, layers: dict[int, Weights], taps: bool, first: str) -> Graph:
         b, form = self.b, self.form
         x = b.input(first, (1, self.a.hidden, 1, form.rows), form.dtype)
         self.cached = b.read_state(input=self.cache)
         for number, weights in layers.items():
+            self.matrices = adapter_matrices(self.a, self.small, number, weights)
             for half, change in (("attention", self.attention), ("feed", self.feed)):
                 x = b.add(x=x, y=change(number, weights, self.residual_norm(x)), name=f"layer{number}_{half}")
                 if taps:
@@ -168,22 +199,44 @@ class _Layers(_Ops):
             self.inputs[name] = self.b.input(name, shape, self.form.dtype)
         return self.inputs[name]
 
-    def into(self, number: int, name: str, weights: Weights, x: Value, norm: str, factor: float = 1.0) -> Value:
+    def into(self, number: int, name: str, weights: Weights, x: Value) -> Value:
         """A product behind a norm of the stream."""
+        norm, factor = fold_of(self.a, self.small, name)
         weight, bias = folded(weights[name], weights.get(name + ".bias"), weights[norm], weights.get(norm + ".bias"))
-        return self.product(f"layer{number}_{name}", x, weight * factor, None if bias is None else bias * factor)
+        bias = None if bias is None else bias * factor
+        return self.adapted(f"layer{number}_{name}", x, self.product(f"layer{number}_{name}", x, weight * factor, bias))
 
     def back(self, number: int, name: str, weights: Weights, x: Value, behind: str) -> Value:
         """A product whose result is added to the stream."""
-        label, bias = f"layer{number}_{name}", weights.get(name + ".bias")
-        if self.a.norms_behind:
-            y = self.product(label, x, weights[name], bias)
-            return self.scaled_norm(f"layer{number}_{behind}", y, 1, weights[behind] * self.small)
-        return self.product(label, x, weights[name] * self.small, None if bias is None else bias * self.small)
+        label, bias, factor = f"layer{number}_{name}", weights.get(name + ".bias"), fold_of(self.a, self.small, name)[1]
+        y = self.product(label, x, weights[name] * factor, None if bias is None else bias * factor)
+        y = self.adapted(label, x, y)
+        if not self.a.norms_behind:
+            return y
+        return self.scaled_norm(f"layer{number}_{behind}", y, 1, weights[behind] * self.small)
+
+    def adapted(self, label: str, x: Value, y: Value) -> Value:
+        """What a product of ``x`` gives, and what an adapter adds to it, where there is one."""
+        if label + "_lora_A" not in self.matrices:
+            return y
+        for half in "AB":
+            x = self.low_product(f"{label}_lora_{half}", x)
+        return self.b.add(x=y, y=x)
+
+    def low_product(self, name: str, x: Value) -> Value:
+        """A matrix of an adapter times ``x``: a 1x1 convolution by a constant, or a product of two inputs."""
+        b, matrix, rows = self.b, self.matrices[name], self.form.rows
+        outputs, inputs = matrix.shape
+        if not self.form.adapter_inputs:
+            weight = b.const(self.const(matrix[:, :, None, None], name), self.form.dtype, name=name)
+            return b.conv(x=x, weight=weight, name=f"{name}_product")
+        factor = b.input(name, (1, 1, outputs, inputs), self.form.dtype)
+        columns = b.reshape(x=x, shape=[1, 1, inputs, rows])
+        return b.reshape(x=b.matmul(x=factor, y=columns), shape=[1, outputs, 1, rows])
 
     def feed(self, number: int, weights: Weights, x: Value) -> Value:
         b = self.b
-        part = self.into(number, "gate" if self.a.gated else "up", weights, x, "feed_norm")
+        part = self.into(number, "gate" if self.a.gated else "up", weights, x)
         if self.a.activation.startswith("gelu"):
             mode = "TANH_APPROXIMATION" if self.a.activation == "gelu_tanh" else "EXACT"
             part = b.gelu(x=part, mode=mode)
@@ -193,16 +246,15 @@ class _Layers(_Ops):
         else:
             part = b.op(self.a.activation, x=part)
         if self.a.gated:
-            part = b.mul(x=part, y=self.into(number, "up", weights, x, "feed_norm"))
+            part = b.mul(x=part, y=self.into(number, "up", weights, x))
         return self.back(number, "down", weights, part, "feed_behind")
 
     def attention(self, number: int, weights: Weights, x: Value) -> Value:
         a, b, rows, dim = self.a, self.b, self.form.rows, self.a.head_dim
         near = a.windows[number] > 0
-        scale = a.attention_scale / (a.score_cap or 1.0)
-        q = self.heads(number, "q", a.heads, weights, x, scale)
+        q = self.heads(number, "q", a.heads, weights, x, query_scale(a))
         k = self.heads(number, "k", a.kv_heads, weights, x)
-        v = self.into(number, "v", weights, x, "attention_norm")
+        v = self.into(number, "v", weights, x)
         q = b.reshape(x=b.transpose(x=q, perm=[0, 1, 3, 2]), shape=[1, a.kv_heads, a.group * rows, dim])
         keys, values = self.update(k), self.update(v)
         scores = b.matmul(x=q, y=keys)
@@ -216,9 +268,8 @@ class _Layers(_Ops):
 
     def heads(self, number: int, name: str, count: int, weights: Weights, x: Value, scale: float = 1.0) -> Value:
         """Queries or keys, [1, heads, head_dim, rows], normalised, turned, times ``scale``."""
-        a, b, rows = self.a, self.b, self.form.rows
-        turn, own = a.rotations[number], 1.0 if a.head_norms else scale
-        y = self.into(number, name, weights, x, "attention_norm", own)
+        a, b, rows, turn = self.a, self.b, self.form.rows, self.a.rotations[number]
+        y = self.into(number, name, weights, x)
         y = b.reshape(x=y, shape=[1, count, a.head_dim, rows])
         if a.head_norms:
             y = self.scaled_norm(f"layer{number}_{name}_norm", y, 2, weights[name + "_norm"] * scale)

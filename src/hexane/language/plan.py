@@ -146,9 +146,9 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
     a = decoder.architecture
     kinds: dict[Any, list[int]] = {}
     for layer in range(a.layers):
-        kinds.setdefault((a.rotations[layer], a.windows[layer]), []).append(layer)
+        kinds.setdefault((a.rotations[layer], a.windows[layer], decoder.adapter_products(layer)), []).append(layer)
     for layers in kinds.values():
-        graph = layers_graph(a, form, {layers[0]: decoder.checkpoint.layer(layers[0])})
+        graph = layers_graph(a, form, {layers[0]: decoder.layer(layers[0])})
         yield "layers", len(layers), decoder.in_format(graph, form)
     if function == "decode":
         head = head_graph(a, form, decoder.checkpoint.head()[:PIECE], decoder.checkpoint.final_norm())

@@ -48,7 +48,7 @@ def residual_peaks(decoder: Decoder, ids: Sequence[int]) -> tuple[ResidualPeak, 
     x = decoder.with_scale(1.0).embed(tokens + tokens[-1:] * (rows - len(tokens)))
     inputs, peaks = host_inputs(a, form, 0), []
     for layer in range(a.layers):
-        graph = layers_graph(a, form, {layer: decoder.checkpoint.layer(layer)}, taps=True)
+        graph = layers_graph(a, form, {layer: decoder.merged_layer(layer)}, taps=True)
         own = {value.name: inputs[value.name] for value in graph.main.inputs if value.name in inputs}
         state = np.zeros((1, 2 * a.kv_heads, a.head_dim, rows), np.float32)
         streams = graph.evaluate({**own, "x": x, "cache": state})
