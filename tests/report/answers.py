@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hexane.cli.main import app
 from hexane.graph import GraphBuilder
+from language import reference
 from report.networks import mixed, saved, small
 
 CALLS = {
@@ -35,6 +36,8 @@ CALLS = {
     "probe-asked": ["probe --device emulator --only post-scale -o answers.json"],
     "probe-reading": ["probe --read answers.json"],
     "evaluate": ["evaluate flat.mil --data data.npz --layers 1"], "example": ["example ex"],
+    "llm": ["llm lm --chip M4 --context 128", "llm lm --chip M1,M4 --context 128 --ids 1,2 --tokens 2 --eval text.ids"],
+    "train": ["train job.toml --overwrite --no-page"],
 }  # fmt: skip
 """Schema (without "hexane-" and version) -> command lines, each with ``--json``; files as ``prepare`` writes them."""
 
@@ -59,6 +62,19 @@ def prepare(folder: Path) -> None:
     for line in ("compile net.mil -o p.hexane", "compile net.mil -o p.hwx", "compile mixed.mil -o r.hexane",
                  "edit p.hwx --set task[0].NE.MACCfg.NonlinearMode=none -o r.hwx"):  # fmt: skip
         called(line, folder)
+    reference.folder(folder / "lm", *reference.llama_like("llama"))
+    (folder / "text.ids").write_text(" ".join(map(str, range(1, 25))))
+    (folder / "job.py").write_text(
+        "from hexane.formats.networks import load\n\ndef network(seed):\n"
+        f"    return load({str(folder / 'trained.mil')!r})\n"
+    )
+    (folder / "job.toml").write_text(
+        'network = "job.py"\ndata = "data.npz"\ntest = "data.npz"\nsteps = 2\nsave_every = 1\nwatch_every = 1\n'
+        'seed = 3\nlevel = "graph"\n[optimizer]\nname = "adam"\nlr = 0.02\n'
+    )
+    t = GraphBuilder()
+    t.output(t.linear(x=t.input("x", (4, 6), "fp16"), weight=t.const(weight, name="w")), name="y")
+    saved(t.graph, folder, "trained.mil")
     for line, file in (
         ("check net.onnx", "check.old"),
         ("check mixed.mil", "check.new"),

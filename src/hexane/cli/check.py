@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexane.cli.compare import against, shown
-from hexane.cli.options import As, Baseline, Bind, Function, Shapes
+from hexane.cli.options import AsOrBy, Baseline, Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         coreml: Annotated[
             bool, typer.Option("--coreml", help="Where Core ML would put each op; on a Mac, beside its own plan.")
         ] = False,
-        as_: As = None,
+        as_: AsOrBy = None,
         inputs: Annotated[
             list[str] | None,
             typer.Option("--input", metavar="NAME=FILE", help="Inputs whose ranges are held against every limit."),

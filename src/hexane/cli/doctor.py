@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _explain(path: Path) -> None:
-    from hexane.runtime.entitlement import CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
+    from hexane.runtime.entitlement import CHOICES, CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
     from hexane.runtime.files import require_writable
 
     require_writable(path)
@@ -81,5 +81,8 @@ def _explain(path: Path) -> None:
     typer.echo("\nWhat that means:")
     for consequence in CONSEQUENCES:
         typer.echo(f"  - {consequence}")
+    typer.echo("\nThe four choices (the first is the one above, for a machine that holds nothing else):")
+    for name, cost in CHOICES:
+        typer.echo(f"  - {name}: {cost}")
     typer.echo(f"\nThe way back: {WAY_BACK}.")
     typer.echo("--device macos and --device coreml need none of it.")

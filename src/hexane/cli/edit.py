@@ -37,6 +37,15 @@ def register(app: typer.Typer) -> None:
                 ".indices, .table; may be given several times.",
             ),
         ] = None,
+        tables: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--table",
+                metavar="[TASK=]FUNCTION",
+                help="Another function: task[0]=sigmoid, tanh, gelu, silu, exp2, log2, sqrt, rsqrt or recip, with all "
+                "that goes with it; may be given several times.",
+            ),
+        ] = None,
         segment: SegmentNumber = None,
         overwrite: Overwrite = False,
     ) -> None:
@@ -48,14 +57,17 @@ def register(app: typer.Typer) -> None:
         from hexane.emulator.static import refusal
         from hexane.formats.kernel_files import read_changes
         from hexane.image.edit import edited
+        from hexane.image.function_tables import with_tables
         from hexane.image.kernels import with_kernels
 
-        if not settings and not kernels:
-            raise UsageError("nothing is to be changed", hint="--set PATH=VALUE or --kernel TASK.PART=FILE")
+        if not settings and not kernels and not tables:
+            raise UsageError("nothing is to be changed", hint="--set PATH=VALUE, --kernel TASK.PART=FILE or --table F")
         refuse_overwriting(output, [file, *(kernels or ())], overwrite=overwrite)
         image = engine_program(file, segment)
         if kernels:
             image = with_kernels(image, read_changes(kernels))
+        if tables:
+            image = with_tables(image, tables)
         result = edited(image, settings or ())
         result.save(output)
         refused = refusal(engine_program(output))

@@ -34,6 +34,10 @@ As = Annotated[
     str | None,
     typer.Option("--as", metavar="WHOSE", help="Whose program: hexane, or apple (what a phone runs, as far as known)."),
 ]
+AsOrBy = Annotated[
+    str | None,
+    typer.Option("--as", "--by", metavar="WHOSE", help="Who places the ops: hexane, or apple (what a phone runs)."),
+]
 Baseline = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="OLD.JSON", help="An older JSON answer: exit status 1 if this one is worse."),

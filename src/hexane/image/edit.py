@@ -31,7 +31,7 @@ def edited(image: Image, settings: Iterable[str]) -> Image:
 
     Raises `UsageError` that names the setting.
     """
-    result = _copy(image)
+    result = unshared(image)
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals:
@@ -43,7 +43,7 @@ def edited(image: Image, settings: Iterable[str]) -> Image:
     return result
 
 
-def _copy(image: Image) -> Image:
+def unshared(image: Image) -> Image:
     """An image of the same parts, whose tasks can be changed without touching the first."""
     copy = Image(image.parts)
     if image.tasks_decoded:

@@ -108,7 +108,7 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
 
 
 def _kernels() -> Finding:
-    """Compiled code on disk; without any the first run of every process compiles for about half a minute."""
+    """Compiled code on disk, and what it costs that there is none: once, or in every process where none is kept."""
     compiled_names = kernels()
     where = (
         "nowhere to keep them: no folder can be written"
@@ -118,7 +118,11 @@ def _kernels() -> Finding:
     if compiled_names.files:
         answer = f"{len(compiled_names.files)} compiled, {compiled_names.bytes / 1e6:.1f} MB; new ones are {where}"
         return Finding("machine", "kernels", "yes" if compiled_names.folder else "note", answer)
-    answer = f"none compiled yet; {where}; a first run takes about half a minute longer"
+    once = "in every process" if compiled_names.folder is None else "once"
+    answer = (
+        f"none compiled yet; {where}; a small network's first results take about 2 s, and compiling beside "
+        f"them about half a minute of two processors, {once}"
+    )
     return Finding("machine", "kernels", "note", answer, "hexane doctor --warm; HEXANE_CACHE=FOLDER for another place")
 
 

@@ -35,6 +35,28 @@ CONSEQUENCES = (
 )
 
 
+CHOICES = (
+    ("disable amfid", "the steps above: boot arguments, in reduced security; the way back is known"),
+    (
+        "patch amfid",
+        "changes a running security daemon so that it allows restricted entitlements: every program on the Mac "
+        "gains what this one does, until the next start; hexane builds no such patch",
+    ),
+    (
+        "provisioning profile",
+        "a signature that Apple allows the entitlement for; costs nothing in security, and no profile with this "
+        "entitlement is known outside Apple",
+    ),
+    (
+        "kernel extension",
+        "a patch of the engine's driver that asks for no entitlement: Permissive Security, a patch for every release, "
+        "and a fault in it is a fault of the kernel; hexane builds none",
+    ),
+)
+"""The four ways that the first notes on the engine name, and what each costs. The first alone is recommended, and only
+for a machine that holds nothing else."""
+
+
 def entitlements(keys: Sequence[str] = (USER_ACCESS,)) -> bytes:
     """The property list that codesign takes."""
     return plistlib.dumps(dict.fromkeys(keys, True))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from hexane.errors import UsageError
 from hexane.runtime.private.calls import FAULTS, KEYS, LIMITS, STEPS, SURFACES
 from hexane.runtime.private.classes import CLASSES, FRAMEWORKS, SELECTORS
+from hexane.runtime.private.compiler import CODES, COMPILER_SYMBOLS, MORE_CLASSES, MORE_SELECTORS
 from hexane.runtime.private.rows import KINDS, Row
-from hexane.runtime.private.system import DAEMONS, ENTITLEMENTS, IOKIT, PATHS, STRUCTURES, SYMBOLS, TRIED
+from hexane.runtime.private.system import CHOICES, DAEMONS, ENTITLEMENTS, IOKIT, PATHS, STRUCTURES, SYMBOLS, TRIED
 
 ROWS: tuple[Row, ...] = (
     *FRAMEWORKS,
     *CLASSES,
+    *MORE_CLASSES,
     *SELECTORS,
+    *MORE_SELECTORS,
     *STEPS,
     *KEYS,
     *SURFACES,
@@ -19,7 +22,10 @@ ROWS: tuple[Row, ...] = (
     *LIMITS,
     *DAEMONS,
     *ENTITLEMENTS,
+    *CHOICES,
     *SYMBOLS,
+    *COMPILER_SYMBOLS,
+    *CODES,
     *IOKIT,
     *STRUCTURES,
     *PATHS,

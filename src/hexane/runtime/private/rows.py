@@ -21,6 +21,7 @@ KINDS = {
     "daemon": "Daemons and services",
     "entitlement": "Entitlements and security",
     "symbol": "C++ and C symbols",
+    "code": "Numbers of the compiler",
     "iokit": "IOKit selectors",
     "structure": "Structures",
     "path": "Dispatch paths",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hexane.runtime import entitlement
 from hexane.runtime.private.rows import APPLE, INFERRED, SILICON, Row
 
 DAEMONS = (
@@ -46,6 +47,10 @@ ENTITLEMENTS = (
     ),
 )  # fmt: skip
 
+CHOICES = tuple(
+    Row("entitlement", name, cost, SILICON if name == "disable amfid" else INFERRED, "macOS 11", "tinygrad", "choices")
+    for name, cost in entitlement.CHOICES
+)
 _DEVICE = "H11ANE::H11ANEDevice"
 SYMBOLS = (
     Row("symbol", "ANECCompile", "int (CFDictionary io, CFDictionary flags, unsigned long 0); io: InputNetworks, "
