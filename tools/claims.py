@@ -149,7 +149,9 @@ def timing_page() -> str:
     return page()
 
 
+@cache
 def tests_pass(*paths: str) -> None:
+    """AssertionError with the end of what they print where one fails; run once for all claims that rest on them."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", *paths], cwd=ROOT, capture_output=True
     )

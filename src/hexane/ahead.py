@@ -7,6 +7,7 @@ is the same code, compiled by the same compiler. If a helper fails, the kernel i
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -17,8 +18,12 @@ from hexane import code_cache
 KERNELS = {"hexane.arithmetic.fast.product": "_multiply", "hexane.arithmetic.fast.depthwise": "body"}
 """The callbacks that take longest, about five seconds each; all others together take about as long."""
 
-COMPILE = "import sys, importlib; module = importlib.import_module(sys.argv[1]); from hexane.arithmetic.fast.compiled "
-COMPILE += "import callback; callback(getattr(module, sys.argv[2]))"
+AT_IMPORT = "hexane.arithmetic.fast.copy", "hexane.arithmetic.fast.elementwise"
+"""Modules that compile their kernels when they are imported; nearly every program needs them."""
+
+COMPILE = "import gc, sys, importlib; gc.disable(); module = importlib.import_module(sys.argv[1]); "
+COMPILE += "from hexane.arithmetic.fast.compiled import callback; callback(getattr(module, sys.argv[2]))"
+
 
 _helpers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
@@ -45,9 +50,15 @@ def begin() -> int:
 
 
 def wait(module: str, function: str) -> bool:
-    """Until the helper for a kernel has ended, if there is one; says whether there was."""
+    """Until the helper for a kernel has ended, if there is one; says whether there was.
+
+    Meanwhile this process compiles what it will need, too.
+    """
     helper = _helpers.pop((module, function), None)
     if helper is not None:
+        for name in AT_IMPORT:
+            if helper.poll() is None:
+                importlib.import_module(name)
         helper.wait()
     return helper is not None
 
