@@ -55,8 +55,6 @@ LAYERS = {
         "chain_attn_s512_dh64": "places and shapes of attention over 512 keys",
         "chain_block_d256_s64_proj0": "products of two computed matrices are not in the chain",
         "chain_block_d256_s64_proj1": "products of two computed matrices are not in the chain",
-        "chain_lnproj_d512_s256": "page mask of the scale that the copy follows",
-        "chain_pair_mm_bias_d256_s64": "a bias equal for all outputs has constants of its own here, not behind relu",
         "chain_res_gelu_d256": "an input that a table and a sum read is not kept",
         "garms_chain_c128": L2_CHAIN,
         "garms_chain_c2048_gamma": L2_CHAIN,
@@ -65,9 +63,6 @@ LAYERS = {
         "chain_exp_reduce_sum_s128": L2_CHAIN,
         "chain_softmax_parts_s128": L2_CHAIN,
         "s2d_conv1x1_d2s_c8_s128_b4": "pixel shuffles are no strides of the convolution's result",
-        "w8a8_conv1x1_c64_s64_L3": "quantize and dequantize are tasks of their own",
-        "w8a8_conv1x1_c64_s64_L4": "quantize and dequantize are tasks of their own",
-        "w8a8_conv1x1_c64_s64_L5": "quantize and dequantize are tasks of their own",
     },
 }
 """Of all decoded programs of several layers, those of all sets that differ, by target, each with the reason."""

@@ -25,6 +25,7 @@ FAMILIES = (
     "unary",
     "elementwise",
     "broadcast",
+    "byte_chain",
     "conv",
     "linear",
     "siblings",

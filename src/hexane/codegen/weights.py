@@ -36,6 +36,12 @@ class Weights:
         """Whether every output has a factor of its own behind its sum."""
         return self.stream is not None and self.stream.scales is not None
 
+    @property
+    def factor(self) -> float | None:
+        """What multiplies every sum alike, of integers; None where scales differ, or there are none."""
+        scales = None if self.stream is None or self.stream.form != "integer" else self.stream.scales
+        return None if scales is None or np.any(scales != scales[0]) else float(scales[0])
+
     def rows(self, first: int, count: int) -> Weights:
         """Some of the outputs."""
         part = slice(first, first + count)
@@ -75,7 +81,7 @@ class Weights:
         if stream.form == "palette":
             return replace(layout, palette=stream.bits, scales=stream.scales is not None)
         if stream.form == "integer":
-            return replace(layout, dtype="int8", scales=stream.scales is not None)
+            return replace(layout, dtype="int8", scales=self._has_scales(bias=layout.bias))
         return replace(layout, sparse=True)
 
     def pack(self, layout: KernelLayout, bias: np.ndarray | None, table: bytes | None) -> PackedKernel:
@@ -84,7 +90,12 @@ class Weights:
         if stream is None or stream.stored is None:
             return pack(layout, self.values, bias=bias, table=table)
         stored = np.ascontiguousarray(stream.stored).reshape(layout.weight_shape)
-        return pack(layout, stored, bias=bias, table=table, palette=stream.entries, scales=stream.scales)
+        scales = stream.scales if layout.scales else None
+        return pack(layout, stored, bias=bias, table=table, palette=stream.entries, scales=scales)
+
+    def _has_scales(self, *, bias: bool) -> bool:
+        """Whether the kernel has a row of scales: not where one factor of the task does, which no bias meets."""
+        return self.scaled and (self.factor is None or bias)
 
     def mark(self, plan: Plan, *, sparse: bool = False) -> None:
         """What the task's registers say of the stream."""
@@ -97,8 +108,10 @@ class Weights:
             Element.INT8 if integers else Element.FP16,
             palette_bits=stream.bits if stream.form == "palette" else 0,
             sparse=stream.form == "sparse",
-            scales=stream.scales is not None,
+            scales=self._has_scales(bias=plan.mac.bias),
         )
+        if self.scaled:  # stands in the scales, or is what all have in common
+            plan.post_scale = 1.0 if plan.kernel_format.scales or self.factor is None else self.factor
         if integers:
             plan.mac = replace(plan.mac, binary_point=0)
 

@@ -190,6 +190,7 @@ IGNORED: tuple[Ignored, ...] = (
         "planar engine task",
         _planar,
     ),
+    Ignored("NE.MACCfg.DoubleInt8", "two products of bytes at once: a rate (docs/reference/compressed.md 4)"),
     Ignored("TileDMASrc.*CacheHint*", "system cache hint"),
     Ignored("TileDMA*.*DependencyMode", _HAZARDS),
     Ignored("TileDMASrc.Unk13840.Bit8", "unknown; 1 or 0 by compiler version (docs/reference/engine-h13.md 4.4)"),

@@ -165,6 +165,8 @@ def known_values(generation: str, on_ne: bool) -> dict[str, tuple[int, ...]]:
 _AS_ALWAYS = ("NE.MACCfg.Bit20", "NE.KernelCfg.PalettizedBits")
 
 
+_RATES = ("NE.MACCfg.DoubleInt8",)
+"""Fields that change a task's time alone."""
 _IN_HEADER = ("Size", "TSR", "LastTask")
 
 
@@ -173,7 +175,8 @@ def _unread(roles: Roles) -> dict[str, int]:
 
     `hexane.emulator.stream` asks for tags and marks, the decoder for a task's size.
     """
-    read = set(roles.fields.values()) | {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream", "Tag")}
+    read = {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream", "Tag")}
+    read |= {*roles.fields.values(), *_RATES}
     unread = {}
     for name, register in roles.family.table.by_key.values():
         for row in register.fields:

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from hexane.errors import UnsupportedError
 from hexane.graph import Op, Value
 from hexane.isa.numbers import fp16_value
+from hexane.lowering.affine import BYTES, affine_of
 from hexane.lowering.functions import FITTED, FUNCTIONS, LIMITED, lookup_table
 from hexane.lowering.transformations import Transformations
+from hexane.lowering.windows import NATIVE_WIDTH
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
+SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-14, 65504.0
+"""Of results that are stored as bytes: what fp16 holds with all its digits."""
 CUT_RUNS = "results that end a run of fused ops early"
 """Metadata of a segment's graph: the results of sums behind which the compiler wrote a bias or factor as its own op."""
 
@@ -58,7 +64,10 @@ def channel_constant(op: Op, head: Op) -> np.ndarray | None:
 
 
 def fused_ops(op: Op, on: Transformations) -> tuple[Op, ...]:
-    """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
+    """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before.
+
+    A convolution also takes the ``quantize`` behind it, where no table stands between.
+    """
     run, last = [op], op
     shift = follows(last, "add")
     if shift is not None and op.inputs.get("bias") is None and channel_constant(shift, op) is not None:
@@ -75,7 +84,27 @@ def fused_ops(op: Op, on: Transformations) -> tuple[Op, ...]:
             function = None
     if function is not None and not (function.type == "exp" and len(run) > 1):
         run.append(function)
+    store = follows(run[-1], "quantize") if on.byte_results and op.type == "conv" else None
+    if store is not None and run[-1].type in ("conv", "add", "mul", "relu") and _stores_bytes(run, store):
+        run.append(store)
     return tuple(run)
+
+
+def _stores_bytes(run: Sequence[Op], store: Op) -> bool:
+    """Whether the task of a dense convolution of stride 1 may store its results as bytes: zero point 0, and one factor
+    that fp16 holds."""
+    conv = run[0]
+    weight = conv.arg("weight")
+    if len(weight.shape) != 4 or conv.arg("groups") != 1 or any(step != 1 for step in conv.arg("strides") or (1,)):
+        return False
+    if max(weight.shape[2:]) > NATIVE_WIDTH or store.output.dtype not in BYTES:
+        return False
+    try:
+        affine = affine_of(store)
+    except UnsupportedError:
+        return False
+    factor = affine.inverse * prod(abs(factor_of(op) or 0.0) for op in run if op.type == "mul")
+    return not affine.zero and SMALLEST_FACTOR <= factor <= LARGEST_FACTOR
 
 
 def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
@@ -140,13 +169,14 @@ def _computed_kernel(op: Op) -> bool:
 @dataclass(frozen=True)
 class Epilogue:
     """What follows the sums: ``bias`` (fp16, one per output channel) starts them, then an fp16 factor, then nothing,
-    ReLU or a table."""
+    ReLU or a table. ``store``: the format of bytes that the results are stored in."""
 
     relu: bool = False
     table_name: str | None = None
     scale: float = 1.0
     bias: np.ndarray | None = None
     numbers: tuple[float, ...] = ()  # of the table
+    store: str = ""
 
     @classmethod
     def of(cls, run: Sequence[Op]) -> Epilogue:
@@ -156,6 +186,7 @@ class Epilogue:
         if isinstance(own, Value) and own.is_constant:
             bias = np.asarray(own.data).astype(np.float16).reshape(-1)
         scale, relu, name, numbers = 1.0, False, None, ()  # type: float, bool, str | None, tuple[float, ...]
+        store = ""
         for op in run[1:]:
             if op.type == "add":
                 bias = channel_constant(op, run[0])
@@ -165,12 +196,19 @@ class Epilogue:
                 scale = factor
             elif op.type == "relu":
                 relu = True
+            elif op.type == "quantize":
+                scale, store = scale / affine_of(op).scale, op.output.dtype
             else:
                 call = table_call(op)
                 assert call is not None  # fused_ops took it for its table
                 name, numbers = call
                 scale *= fp16_value(FUNCTIONS[op.type].scale) if op.type in FUNCTIONS else 1.0
-        return cls(relu, name, scale, bias, numbers)
+        return cls(relu, name, scale, bias, numbers, store)
+
+    @property
+    def bias_behind_scale(self) -> np.ndarray | None:
+        """The bias where it is added behind a scale of each output (hypothesis ``scaled-bias``), rounded to fp16."""
+        return None if self.bias is None else (self.bias.astype(np.float32) * np.float32(self.scale)).astype(np.float16)
 
     @property
     def table(self) -> bytes | None:

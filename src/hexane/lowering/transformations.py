@@ -114,6 +114,12 @@ class Transformations:
         "A number by which a function's results are multiplied or moved is in its table.",
         Evidence.INFERRED,
     )
+    byte_results: bool = _row(
+        "A convolution whose result is quantised, with zero point 0, stores the bytes itself, and its sums are rounded "
+        "once less.",
+        Evidence.INFERRED,
+        in_apple=True,
+    )
     local_norms: bool = _row(
         "Local response normalisation takes four tasks instead of seven: the scale of its squares is behind the "
         "convolution in front of it, the logarithm behind the window sum, the scale of the result in a table. "

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane import chips
 from hexane.arithmetic import tier
-from hexane.arithmetic.formats import canonical
+from hexane.arithmetic.formats import canonical, to_bytes
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
@@ -166,7 +166,7 @@ class EngineEvaluation(Evaluation):
         eight = byte_product(op, self.generation)
         if eight is not None:
             x, kernel = self._bytes.pop(op.arg("x")).astype(np.float16), self._stored(op.arg("weight"))
-            return self._finished(run, scaled_convolution(op, x, kernel, eight.stream, epilogue))
+            return self._finished(run, scaled_convolution(op, x, kernel, eight.stream, epilogue), epilogue.store)
         stream = stream_of(op, self.generation)
         scaled = stream is not None and stream.rounds_twice
         if op.type == "conv":
@@ -186,10 +186,11 @@ class EngineEvaluation(Evaluation):
                 result = scaled_product(op, x, kernel, stream, epilogue)
             else:
                 result = product(op, x, kernel, epilogue)
-        return self._finished(run, result)
+        return self._finished(run, result, epilogue.store)
 
-    def _finished(self, run: Sequence[Op], result: np.ndarray) -> tuple[Any, ...]:
-        """The results of a run's first op: of a fused run the last op has the values."""
+    def _finished(self, run: Sequence[Op], result: np.ndarray, store: str) -> tuple[Any, ...]:
+        """The results of a run's first op: of a fused run the last op has the values. ``store``: as which bytes."""
+        result = to_bytes(result, store) if store else result
         op = run[0]
         self.on_engine.extend(run)
         last = run[-1]

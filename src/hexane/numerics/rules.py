@@ -17,8 +17,8 @@ from hexane.arithmetic.formats import canonical, from_bytes, to_bytes
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
+from hexane.lowering.affine import affine_of
 from hexane.lowering.comparisons import STEPS, sided, with_number
-from hexane.lowering.eight_bit import affine_of
 from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
 from hexane.lowering.fusion import table_name
 from hexane.lowering.powers import check_power

@@ -57,7 +57,7 @@ def scaled_convolution(op: Op, x: np.ndarray, weight: np.ndarray, stream: Stream
         source.shape[1:],
         kernel,
         stream.scales.astype(np.float64),
-        epilogue.bias,
+        epilogue.bias_behind_scale,
         strides=window.strides,
         pads=window.pads,
         activation=epilogue.activation,
@@ -77,7 +77,9 @@ def scaled_product(op: Op, x: np.ndarray, w: np.ndarray, stream: Stream, epilogu
         x = np.swapaxes(x, -1, -2)
     assert stream.scales is not None
     rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-    result = mac_scaled(rows, np.ascontiguousarray(kernel), stream.scales, epilogue.bias, epilogue.activation)
+    result = mac_scaled(
+        rows, np.ascontiguousarray(kernel), stream.scales, epilogue.bias_behind_scale, epilogue.activation
+    )
     return result.reshape((*x.shape[:-1], result.shape[-1]))
 
 

@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
-from hexane.codegen.operations import MAC_CONV
+from hexane.codegen.operations import MAC_CONV, Element
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
@@ -25,6 +25,7 @@ from hexane.lowering.fusion import Epilogue
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
 
+BYTE_FORMATS = {"int8": Element.INT8, "uint8": Element.UINT8}
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
 
 
@@ -169,6 +170,8 @@ class Convolution:
         plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
         plan.acc_bias = self.uniform
         apply(self.epilogue, plan)
+        if self.epilogue.store:
+            plan.out_format = BYTE_FORMATS[self.epilogue.store]
         return plan
 
 
@@ -285,6 +288,4 @@ def dense_block(
     )
     plan.kernel = packed(target, layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue)
     coded.mark(plan)
-    if coded.scaled:
-        plan.post_scale = 1.0  # stands in the scales
     return plan

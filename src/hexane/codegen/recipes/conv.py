@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -55,12 +54,15 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     epilogue = Epilogue.of(ops)
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.limits), epilogue.scale)
-    start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
+    start = epilogue.bias_behind_scale if weights.scaled else epilogue.bias
     window, groups, uniform = window_of(op), op.arg("groups"), 0.0
     if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
         start, uniform = parted_bias(start, weights)
     conv = Convolution(x, y, weights, start, window, epilogue, groups, uniform)
-    return lower(replace(conv, parts=parts_of(conv, context)), context)
+    fragment = lower(replace(conv, parts=parts_of(conv, context)), context)
+    if epilogue.store:
+        fragment.evidence(Evidence.INFERRED, "results stored as bytes")
+    return fragment
 
 
 def window_of(op: Op) -> Window:
@@ -161,8 +163,6 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> 
         if is_small_source(target, plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
             break
     weights.mark(plan, sparse=layout.sparse)
-    if weights.scaled:
-        plan.post_scale = 1.0  # stands in the scales
 
 
 def _sparse_taps(cin: int, window: Window) -> int:

@@ -68,9 +68,12 @@ def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]
     if any(value.dtype == "fp64" for value in ops[0].operands()):
         raise UnsupportedError("weights of float64", hint="give them as float32", code=Reason.ELEMENT_TYPE)
     epilogue = Epilogue.of(ops)
-    bias = epilogue.bias if bias is None else bias
     coded = weights_from(np.ascontiguousarray(values), _stream(ops[0], target), epilogue.scale)
-    return x, transposed, Product(coded, *parted_bias(bias, coded), epilogue)
+    if coded.scaled:
+        row: tuple[np.ndarray | None, float] = epilogue.bias_behind_scale, 0.0
+    else:  # of an addition no value is looked at
+        row = parted_bias(bias, coded) if bias is not None else (epilogue.bias, 0.0)
+    return x, transposed, Product(coded, *row, epilogue)
 
 
 def _stream(op: Op, target: Target) -> Stream | None:

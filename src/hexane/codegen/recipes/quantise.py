@@ -14,21 +14,21 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import COPY, Element, PeKind
+from hexane.codegen.operations import COPY, PeKind
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.blocks import Convolution
+from hexane.codegen.recipes.blocks import BYTE_FORMATS, Convolution
 from hexane.codegen.recipes.conv import lower, window_of
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.eight_bit import BYTES, affine_of, byte_product
+from hexane.lowering.affine import BYTES, affine_of
+from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import Epilogue, only_user, sum_run
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-FORMATS = {"int8": Element.INT8, "uint8": Element.UINT8}
 SHOWN = "8-bit maps that no program of Apple's compiler shows"
 
 
@@ -56,7 +56,7 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
         last.bias = float(affine.zero)
         x = middle
     fragment.add(unary.pe_stream(context.target, last, x, y))
-    last.out_format = FORMATS[op.output.dtype]
+    last.out_format = BYTE_FORMATS[op.output.dtype]
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -80,7 +80,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
         last, x = _copy(y), middle
     last.scale = affine.scale
     fragment.add(unary.pe_stream(context.target, last, x, y))
-    first.in_format = FORMATS[dtype]
+    first.in_format = BYTE_FORMATS[dtype]
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -104,11 +104,10 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     if found is None or weight is None or (bias is not None and not bias.is_constant):
         raise UnsupportedError("a convolution that computes in fp16")
     epilogue = Epilogue.of(ops[1:])
-    start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     weights = Weights(np.asarray(weight, np.float16), found.stream).scaled_by(epilogue.scale)
     x, y = context.tensor(found.bytes), context.tensor(ops[-1].output)
-    fragment = lower(Convolution(x, y, weights, start, window_of(conv), epilogue), context)
+    fragment = lower(Convolution(x, y, weights, epilogue.bias_behind_scale, window_of(conv), epilogue), context)
     for plan in fragment.plans:
-        plan.in_format = FORMATS[found.bytes.dtype]
+        plan.in_format = BYTE_FORMATS[found.bytes.dtype]
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment

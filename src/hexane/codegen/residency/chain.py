@@ -26,7 +26,8 @@ KINDS = VECTOR, KEPT, LOADED = range(3)
 class ChainStay:
     """A result, or a kept source, in L2: bytes with pads and without; ``over``: the stay in whose place it is written.
 
-    ``neural``: the cores write it. ``follows``: its writer goes patch by patch behind the task before.
+    ``neural``: the cores write it. ``follows``: its writer goes patch by patch behind the task before. ``beside``: how
+    many tasks of the cores before its writer go patch by patch behind each other, the first one not counted.
     """
 
     size: int
@@ -35,6 +36,7 @@ class ChainStay:
     over: ChainStay | None = None
     neural: bool = False
     follows: bool = False
+    beside: int = 0
     uses: list[int] = field(default_factory=list)
     base: int = 0
 
@@ -60,17 +62,25 @@ class _Place:
         self.size = max(stay.size for stay in self.stays)
         self.rank = max(stay.data * (max(stay.uses) - min(stay.uses)) for stay in self.stays)
 
-    def meets(self, other: _Place) -> bool:
-        """Whether both live at one time; a task that follows patch by patch runs beside the one before it."""
-        a, b = sorted((self, other), key=lambda place: place.first)
-        return b.first <= a.last + b.stays[0].follows
+    def meets(self, other: _Place, *, in_rows: bool) -> bool:
+        """Whether both live at one time; a task that follows patch by patch runs beside the one before it.
 
-    def put(self, others: Sequence[_Place]) -> None:
+        ``in_rows``: and beside all of a row of followers, as convolutions are taken.
+        """
+        a, b = sorted((self, other), key=lambda place: place.first)
+        stay = b.stays[0]
+        return b.first <= a.last + max(stay.follows, stay.beside if in_rows else 0)
+
+    def put(self, others: Sequence[_Place], *, in_rows: bool = True) -> None:
         at = 0
-        for base, end in sorted((o.stays[0].base, o.stays[0].base + o.size) for o in others if self.meets(o)):
+        meeting = [o for o in others if self.meets(o, in_rows=in_rows)]
+        for base, end in sorted((o.stays[0].base, o.stays[0].base + o.size) for o in meeting):
             if base - at >= self.size:
                 break
             at = max(at, end)
+        if at + self.size > L2_BYTES and in_rows:
+            self.put(others, in_rows=False)
+            return
         if at + self.size > L2_BYTES:
             raise UnsupportedError("a chain whose results do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         for stay in self.stays:
@@ -97,7 +107,17 @@ class ChainTasks:
             stay = self.uses[index, RESULT][0]
             stay.neural = plan.unit == "NE"
             stay.follows |= stay.kind is KEPT and bool(plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+            stay.beside = self._followers()
         return index
+
+    def _followers(self) -> int:
+        """How many of the last tasks follow each other patch by patch, all of the cores."""
+        count = 0
+        for plan in reversed(self.plans):
+            if plan.unit != "NE" or After.FOLLOWS_NE not in plan.reads.after:
+                break
+            count += 1
+        return count
 
     def settle(self) -> None:
         """Give every operand its address, and every task its waits."""

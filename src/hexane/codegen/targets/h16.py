@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.codegen.encode import Fields
+from hexane.codegen.operations import Element
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
+
+BYTES = (Element.INT8, Element.UINT8)
 
 
 class H16(Later):
@@ -32,11 +35,14 @@ class H16(Later):
         super().common(plan, values)
         if plan.unit == "NE":
             values["Common.Cfg.FatTile"] = plan.fat_tile
+            if plan.in_format in BYTES and plan.kernel_format.element is Element.INT8:
+                values["NE.MACCfg.DoubleInt8"] = True
 
 
 class H16G(H16):
     """M4: the same words, twice H13's rate of memory."""
 
     name = "h16g"
+    shown = H16.shown | {"byte_chain"}
     bytes_per_us = 68300.0
     macs_per_us = 4096 * 2364.0

@@ -13,6 +13,7 @@ from hexane.chips import L2_BYTES
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
 
 CELL = 16  # bytes: L2 hands out whole cells
+BEHIND_PLANAR = 2  # of Dependent
 PAGE_BITS = 16  # pages of 64 KiB
 ALL_PAGES = (1 << (L2_BYTES >> PAGE_BITS)) - 1
 
@@ -135,19 +136,22 @@ def live_pages(shapes: Sequence[TaskShape]) -> list[int]:
     """For each task the mask of the 64 KiB pages of L2 that hold data which it or a later task reads; 0 for the last.
 
     Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;
-    the page of the byte behind it counts too, where L2 has one.
+    the page of the byte behind it counts too, where L2 has one. A result of a task that runs patch by patch behind the
+    planar task before counts from that task on.
     """
     masks = [0] * len(shapes)
     for i, shape in enumerate(shapes):
         live = []
         if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
             live.append(shape.span("Source"))
+        beside = 0
         if not shape.writes:
             live.append(shape.span("Result"))
+            beside = int(i > 0 and shape.get("L2.SourceCfg.Dependent") == BEHIND_PLANAR)
         for first, end in live:
             last = max([i, *(k for k in range(i + 1, len(shapes)) if shapes[k].finds_in(first, end))])
             pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
-            for k in range(i, last + 1):
+            for k in range(i - beside, last + 1):
                 masks[k] |= pages
     if masks:
         masks[-1] = 0
