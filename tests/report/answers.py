@@ -34,6 +34,7 @@ CALLS = {
     "verify": ["verify net.mil --device emulator --calls 1"], "doctor": ["doctor"],
     "compare": ["compare check.old check.new"], "probe-questions": ["probe --list"],
     "probe-asked": ["probe --device emulator --only post-scale -o answers.json"],
+    "probe-sweep": ["probe p.hwx --sweep=0.NE.MACCfg.NonlinearMode --values=0..2"],
     "probe-reading": ["probe --read answers.json"],
     "evaluate": ["evaluate flat.mil --data data.npz --layers 1"], "example": ["example ex"],
     "llm": ["llm lm --chip M4 --context 128", "llm lm --chip M1,M4 --context 128 --ids 1,2 --tokens 2 --eval text.ids"],

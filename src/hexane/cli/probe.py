@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.engine_files import SegmentNumber
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,11 +19,23 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def probe(
+        program: Annotated[
+            Path | None, typer.Argument(metavar="[PROGRAM]", help="With --sweep: an engine program (.hwx, .anec).")
+        ] = None,
         device: Annotated[str, typer.Option(help="The device to ask, as hexane.devices() names it.")] = "",
         output: Annotated[Path | None, typer.Option("-o", "--output", help="The file of answers to write.")] = None,
         read: Annotated[Path | None, typer.Option("--read", metavar="FILE", help="Read a file of answers.")] = None,
         chip: Annotated[str, typer.Option(help="The chip that the device is; default: what the machine says.")] = "",
         only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Ask this question only; repeat.")] = None,
+        sweep: Annotated[
+            str | None,
+            typer.Option(metavar="TASK.FIELD", help="Run PROGRAM with other values of a field: task[0].PE.Cfg.OpMode."),
+        ] = None,
+        values: Annotated[
+            str, typer.Option(help="The values: 1,2,0x10, 0..7, names, or all; an error lists what the field takes.")
+        ] = "all",
+        random: Annotated[int, typer.Option(metavar="SEED", help="What the inputs of a sweep are drawn from.")] = 1,
+        segment: SegmentNumber = None,
         listed: Annotated[bool, typer.Option("--list", help="List the questions and ask nothing.")] = False,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-probe-reading/1).")] = False,
     ) -> None:
@@ -30,7 +43,15 @@ def register(app: typer.Typer) -> None:
 
         Exit status 0: asked (or nothing contradicts what hexane assumes), 1: a program did not run (or a rule is
         refuted).
+
+        --sweep never sends a device what the emulator refuses, runs the program as it was after each value, and stops
+        at the first sign that the engine is not as before.
         """
+        if sweep is not None or program is not None:
+            if sweep is None or program is None or output or read or only or listed:
+                raise UsageError("a sweep takes a program and a field", hint="hexane probe PROGRAM --sweep TASK.FIELD")
+            _sweep(program, segment, sweep, values, device or "emulator", random, json=json)
+            return
         if sum((bool(device), read is not None, listed)) != 1:
             raise UsageError("ask or read", hint="--device D -o FILE, or --read FILE, or --list")
         if listed:
@@ -43,6 +64,34 @@ def register(app: typer.Typer) -> None:
             if output is None:
                 raise UsageError("the answers need a file", hint="-o FILE")
             _ask(device, chip, output, only or [], json=json)
+
+
+def _sweep(path: Path, segment: int | None, field: str, values: str, device: str, seed: int, *, json: bool) -> None:
+    from hexane.cli.console import print_json, print_rows, title
+    from hexane.cli.engine_files import engine_program
+    from hexane.cli.progress import Bar
+    from hexane.emulator.files import drawn_inputs
+    from hexane.studies.probe.sweep import NOT_ASKED, OTHER, sweep_field, values_of
+
+    image = engine_program(path, segment)
+    chosen = values_of(image, field, values)
+    with Bar(quiet=json) as bar:
+        bar.stage("values", len(chosen))
+        result = sweep_field(image, field, chosen, drawn_inputs(image, seed), device, on_row=lambda _: bar.step())
+    if json:
+        print_json(result.as_dict(), path)
+    else:
+        title(f"{result.field} on {result.device}, {result.before} before")
+        rows = [
+            [row.value, row.name, row.state, row.why or (f"{row.differ} of {row.of}" if row.state == OTHER else "")]
+            for row in result.rows
+            if row.state != NOT_ASKED
+        ]
+        print_rows(rows, ["value", "", "bits", "why, or how many differ"], right=(0,))
+        if result.stopped:
+            typer.echo(f"stopped {result.stopped}; {sum(r.state == NOT_ASKED for r in result.rows)} values not asked")
+    if result.stopped:
+        raise typer.Exit(1)
 
 
 def _list(chip: str, *, json: bool) -> None:

@@ -36,14 +36,18 @@ def load_program(path: str | Path) -> Program:
 
 
 def _single(place: Path) -> Program:
-    image = open_image(place)
+    return program_of(open_image(place), place.name)
+
+
+def program_of(image: Image, name: str) -> Program:
+    """An engine program as one that runs on any device."""
     ports = {
         role: tuple(
             Port(s.label, s.shape, "fp16" if s.dtype == "float16" else "bool") for s in image.surfaces if s.role == role
         )
         for role in ("input", "output")
     }
-    segment = Segment(ENGINE, place.name, (), ports["input"], ports["output"], image=image)
+    segment = Segment(ENGINE, name, (), ports["input"], ports["output"], image=image)
     return Program((segment,), ports["input"], ports["output"], "M1", "default")
 
 
