@@ -74,10 +74,10 @@ def _sweep(path: Path, segment: int | None, field: str, values: str, device: str
     from hexane.studies.probe.sweep import NOT_ASKED, OTHER, sweep_field, values_of
 
     image = engine_program(path, segment)
-    chosen = values_of(image, field, values)
+    numbers = values_of(image, field, values)
     with Bar(quiet=json) as bar:
-        bar.stage("values", len(chosen))
-        result = sweep_field(image, field, chosen, drawn_inputs(image, seed), device, on_row=lambda _: bar.step())
+        bar.stage("values", len(numbers))
+        result = sweep_field(image, field, numbers, drawn_inputs(image, seed), device, on_row=lambda _: bar.step())
     if json:
         print_json(result.as_dict(), path)
     else:

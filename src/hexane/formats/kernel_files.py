@@ -47,12 +47,12 @@ def replace_kernels(image: Image, folder: Path) -> tuple[Image, list[int]]:
     """The program with the kernels of a folder in place of its own, and the tasks whose kernels changed."""
     if not folder.is_dir():
         raise UsageError("there is no such folder", where=str(folder))
-    found = {int(m.group(1)): path for path in sorted(folder.iterdir()) if (m := _NAME.fullmatch(path.name))}
-    if not found:
+    paths_by_task = {int(m.group(1)): path for path in sorted(folder.iterdir()) if (m := _NAME.fullmatch(path.name))}
+    if not paths_by_task:
         raise UsageError("no task_NNNN.npz in the folder", where=str(folder), hint="hexane kernels FILE --extract DIR")
     own = {reading.task: reading.arrays for reading in read_kernels(image)}
     changes = {}
-    for task, path in found.items():
+    for task, path in paths_by_task.items():
         arrays = _load(path, own.get(task, {}))
         if task not in own or not _same(own[task], arrays):
             changes[task] = arrays

@@ -81,9 +81,9 @@ class Fields:
 
     def done(self) -> None:
         """UnsupportedError for a key that nobody looked up: to pass over it could give a wrong answer."""
-        left = [key for key in self.content if key not in self._seen]
-        if left:
-            raise UnsupportedError(f"{left[0]} = {self.content[left[0]]!r:.60} is not read", where=self.where)
+        unread = [key for key in self.content if key not in self._seen]
+        if unread:
+            raise UnsupportedError(f"{unread[0]} = {self.content[unread[0]]!r:.60} is not read", where=self.where)
 
 
 class NetplistWeights:

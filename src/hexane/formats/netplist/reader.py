@@ -156,10 +156,10 @@ class _Network:
 
     def _ordered(self) -> list[str]:
         """Units in an order in which operands come first; FormatError for a cycle."""
-        known = set(self.inputs)
+        inputs = set(self.inputs)
         needs: dict[str, list[str]] = {}
         for name in self.units:
-            if name in known:
+            if name in inputs:
                 raise FormatError(f"{name!r} is an input and a unit", where=self.net.where)
             needs[name] = self.entry(name).names("Bottom")
         order: list[str] = []
@@ -170,7 +170,7 @@ class _Network:
             while stack:
                 name, rest = stack[-1]
                 for operand in rest:
-                    if operand in known or state.get(operand) == 2:
+                    if operand in inputs or state.get(operand) == 2:
                         continue
                     if operand not in needs:
                         raise FormatError(f"Bottom {operand!r} is nothing known", where=f"{self.net.where}, {name}")

@@ -70,25 +70,25 @@ def values_of(image: Image, path: str, text: str) -> list[int]:
     kind = handle.field.kind if handle.field else None
     names = dict(kind.names) if isinstance(kind, Values) else {}
     takes = ", ".join(f"{n} = {v}" for v, n in names.items()) or f"0 to {handle.limit:#x}"
-    chosen: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         try:
             if part.strip() == "all":
-                chosen += sorted(names) if names else range(min(handle.limit, MOST) + 1)
+                numbers += sorted(names) if names else range(min(handle.limit, MOST) + 1)
             elif dots:
-                chosen += range(int(first, 0), int(last, 0) + 1)
+                numbers += range(int(first, 0), int(last, 0) + 1)
             else:
-                chosen.append(next((v for v, n in names.items() if n == first), None) or int(first, 0))
+                numbers.append(next((v for v, n in names.items() if n == first), None) or int(first, 0))
         except ValueError:
             raise UsageError(f"--values {part!r}", hint=f"{handle.name} takes {takes}") from None
-    chosen = list(dict.fromkeys(chosen))
-    wrong = next((value for value in chosen if not 0 <= value <= handle.limit), None)
-    if wrong is not None or not chosen:
+    numbers = list(dict.fromkeys(numbers))
+    wrong = next((value for value in numbers if not 0 <= value <= handle.limit), None)
+    if wrong is not None or not numbers:
         raise UsageError(f"--values {text!r}: {wrong} does not fit", hint=f"{handle.name} takes {takes}")
-    if len(chosen) > MOST:
-        raise UsageError(f"{len(chosen)} values", hint=f"at most {MOST} in one sweep; give a range, FIRST..LAST")
-    return chosen
+    if len(numbers) > MOST:
+        raise UsageError(f"{len(numbers)} values", hint=f"at most {MOST} in one sweep; give a range, FIRST..LAST")
+    return numbers
 
 
 def sweep_field(
@@ -192,12 +192,12 @@ def _difference(results: Arrays, expected: Arrays) -> tuple[int, int, float]:
     """How many values differ in their bits, of how many, and by how much at most (infinite where one is no number)."""
     differ = of = 0
     largest = 0.0
-    for name, wanted in expected.items():
-        array = np.asarray(results[name]).reshape(wanted.shape)
-        places = array.view(f"u{array.itemsize}") != wanted.view(f"u{wanted.itemsize}")
-        differ, of = differ + int(places.sum()), of + wanted.size
+    for name, reference in expected.items():
+        array = np.asarray(results[name]).reshape(reference.shape)
+        places = array.view(f"u{array.itemsize}") != reference.view(f"u{reference.itemsize}")
+        differ, of = differ + int(places.sum()), of + reference.size
         if places.any():
             with np.errstate(all="ignore"):
-                gap = np.abs(array[places].astype(np.float64) - wanted[places].astype(np.float64)).max()
+                gap = np.abs(array[places].astype(np.float64) - reference[places].astype(np.float64)).max()
             largest = max(largest, float(gap) if np.isfinite(gap) else float("inf"))
     return differ, of, largest
