@@ -72,6 +72,22 @@ def _byte_convolution(b: GraphBuilder, x: Value) -> Value:
     return b.conv(x=_bytes(b, x), weight=kernel, pad_type="same")
 
 
+def _byte_layers(b: GraphBuilder, x: Value) -> Value:
+    """Two layers of int8 weights with bytes between them."""
+    for seed in (1, 2):
+        steps = np.random.default_rng(seed).integers(-127, 128, (32, 32, 1, 1)).astype(np.int8)
+        kernel = b.constexpr_blockwise_shift_scale(data=steps, scale=np.full((1, 1, 1, 1), 2.0**-9, np.float16))
+        x = b.conv(x=x, weight=kernel, pad_type="valid")
+        x = _bytes(b, x) if seed == 1 else x
+    return x
+
+
+def _norm_of_product(b: GraphBuilder, x: Value) -> Value:
+    """A product, a norm and a product, all of whose results stay in L2."""
+    hidden = b.layer_norm(x=b.linear(x=x, weight=weights(64, 64)), axes=[-1], epsilon=np.float16(1e-5))
+    return b.linear(x=hidden, weight=weights(64, 64, seed=2))
+
+
 def _heads(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
     scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.1875))
     return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
@@ -146,5 +162,14 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "sign": (_one("sign"), (MAP,)),
     "table_function": (_one("sigmoid"), (MAP,)),
     "engine_table": (_hard_swish, (MAP,)),
+    "matrix_chain": (_norm_of_product, ((1, 16, 64),)),
+    "byte_chain": (_byte_layers, (MAP,)),
 }
 """Recipe -> what builds its network, and the shapes of the inputs."""
+
+FORMS: dict[str, dict[str, Any]] = {
+    "engine_table": {"accuracy": "fast"},
+    "matrix_chain": {"dialect": "apple"},
+    "byte_chain": {"dialect": "apple"},
+}
+"""How a network is compiled where the default does not take the recipe."""

@@ -25,7 +25,7 @@ from hexane.image.edit import edited
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.isa import WRITTEN
 from hexane.program import Program
-from hexane.studies.probe.examples import EXAMPLES, MAP, ROWS, Build, network, weights
+from hexane.studies.probe.examples import EXAMPLES, FORMS, MAP, ROWS, Build, network, weights
 
 RULE, RECIPE = "rule", "recipe"
 LONG = (1, 1, 8, 2048)
@@ -40,7 +40,8 @@ class Question:
     ``edits``, ``table``: settings of ``hexane edit``, and a network whose table the last task gets; the program is one
     that no compiler writes then, and only a device that takes engine programs can be asked. ``rule``: the arithmetic
     itself, for what the emulator refuses because no program was seen to do it. ``dialect``: "apple" where the default
-    one has another form than what is asked about. ``winograd``: of chips that have Winograd's form only.
+    one has another form than what is asked about, and ``accuracy`` likewise. ``winograd``: of chips that have
+    Winograd's form only.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Question:
     values: Mapping[str, float] = field(default_factory=dict)
     dtype: str = "fp16"
     dialect: str = "default"
+    accuracy: str = "exact"
     winograd: bool = False
 
     def graph(self) -> Graph:
@@ -76,7 +78,7 @@ class Question:
 
     def program(self, chip: str) -> Program:
         """The compiled program. UnsupportedError where the engine does not run it whole."""
-        program = compile(self.graph(), chip=chip, dialect=self.dialect)
+        program = compile(self.graph(), chip=chip, dialect=self.dialect, accuracy=self.accuracy)
         if len(program.segments) != 1 or program.segments[0].image is None:
             reasons = [segment.reason for segment in program.segments if segment.image is None]
             raise UnsupportedError(f"not one engine program on {chip}: {'; '.join(reasons) or 'several segments'}")
@@ -205,7 +207,8 @@ def recipes_in_doubt(chip: str) -> tuple[Question, ...]:
     descriptions = {recipe.name: recipe.doc for recipe in all_recipes()}
     doubts = []
     for name, (build, shapes) in EXAMPLES.items():
-        question = Question(f"recipe-{name}", RECIPE, descriptions.get(name, ""), (name,), build, shapes)
+        form = FORMS.get(name, {})
+        question = Question(f"recipe-{name}", RECIPE, descriptions.get(name, ""), (name,), build, shapes, **form)
         try:
             segment = question.program(chip).segments[0]
         except HexaneError:
