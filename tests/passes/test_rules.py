@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hexane
 from hexane import chips, passes
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
@@ -422,3 +423,25 @@ def test_thresholded_relu():
     assert "thresholded_relu" not in types_of(
         same(built(lambda b, x: b.thresholded_relu(x=x, alpha=0.3), (1, 3, 4, 5)))
     )
+
+
+@pytest.mark.parametrize("shape", [(20000, 64), (1, 3, 20000, 64)])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_more_rows_than_an_axis_has_are_grouped(shape, kind):
+    """M1 has axes of 16,384 elements; the product itself is on the engine, only the two views of its rows are not."""
+    matrix = weights(8, 64)
+    operand = {"weight": matrix} if kind == "linear" else {"y": matrix.T.copy()}
+    graph = built(lambda b, x: b.op(kind, x=x, **operand), shape)
+    program = hexane.compile(graph, "M1")
+    assert [segment.kind for segment in program.segments] == ["host", "engine", "host"]
+    assert all(op.startswith(kind) for op in program.segments[1].ops)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    wanted = x.astype(np.float64) @ matrix.astype(np.float64).T
+    for level in ("engine", "graph"):
+        (found,) = program.run({"x0": x}, level=level).values()
+        np.testing.assert_allclose(found, wanted, atol=0.02)
+
+
+def test_rows_that_an_axis_has_stay():
+    graph = built(lambda b, x: b.linear(x=x, weight=weights(8, 64)), (16384, 64))
+    assert "reshape" not in types_of(passes.run(graph, M1, ["rows_in_parts"]))

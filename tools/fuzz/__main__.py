@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from fuzz import gradients, networks, page  # noqa: E402
+from fuzz import faults, gradients, networks, page  # noqa: E402
 
-COMMANDS = {"networks": networks.main, "gradients": gradients.main, "page": page.main}
+COMMANDS = {"networks": networks.main, "gradients": gradients.main, "page": page.main, "faults": faults.main}
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:

@@ -23,7 +23,7 @@ from hexane import chips as all_chips
 
 KINDS: dict[str, Callable[[int, int], Sketch]] = {"ops": ops.network, "shapes": shapes.network}
 GROWTH = 2 << 30
-"""Bytes by which the process may grow after its first hundred networks."""
+"""Bytes by which the process may grow after its first hundred networks, and while one network runs."""
 NEAR = {"ops": 0.0, "shapes": 0.06}
 """How near results of the tasks have to be to float32, of the largest; random ops have numbers of any size."""
 
@@ -73,7 +73,7 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
     while index - options.first < options.count and time.monotonic() - start < options.seconds:
         plan = plan_of(kind, seed, index, chips)
         sketch = None
-        began = time.monotonic()
+        began, peak = time.monotonic(), _peak()
         try:
             sketch = KINDS[kind](seed, index)
             if sketch.outputs:
@@ -92,6 +92,10 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
             print(f"network {index} cannot be drawn:\n{traceback.format_exc(limit=-4)}", flush=True)
         took = time.monotonic() - began
         counts["slowest, ms"] = max(counts["slowest, ms"], int(took * 1000))
+        counts["largest, MiB"] = max(counts["largest, MiB"], _peak() >> 20)
+        if _peak() - peak > GROWTH:
+            print(f"memory: {(_peak() - peak) >> 20} MiB more while network {index} ran", flush=True)
+            counts["failed: memory"] += 1
         index += 1
         if index - options.first == 100:
             before = _resident()
@@ -139,9 +143,14 @@ def tell(
         (folder / f"{kind}-{seed}-{index}.py").write_text(text)
 
 
+def _peak() -> int:
+    """Bytes that the process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def _resident() -> int:
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return _peak()

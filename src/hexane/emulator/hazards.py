@@ -90,6 +90,8 @@ class TaskOrder:
         errors = [*self._in_l2(task, sources, target), *self.memory.next(task)]
         unit = self.units[task.unit]
         unit.latest = task.index
+        unit.reader.forget(unit.has_read)
+        unit.writer.forget(unit.has_written)
         for _, place in sources:
             unit.reader.add(task.index, place)
         unit.writer.add(task.index, target)

@@ -109,6 +109,12 @@ class L2Marks:
         if len(self._recent) > MOST_RECENT:
             self.map()
 
+    def forget(self, settled: int) -> None:
+        """Leave out who is not later: nobody asks for them any more."""
+        recent = self._recent
+        if recent and recent[0][0] <= settled:
+            self._recent = [(who, place) for who, place in recent if who > settled]
+
     def map(self) -> np.ndarray:
         """One number for each 16 bytes."""
         if self._map is None:

@@ -85,6 +85,7 @@ def available() -> dict[str, Pass]:
         "resampling": always(resampling.legalise_resampling),
         "transposed_convolutions": always(transposed.legalise_transposed),
         "products": always(products.legalise_products),
+        "rows_in_parts": products.rows_in_parts,
         "attention_biases": attention_biases.drop_biases,
         "padded_keys": padded_keys.pad_keys,
         "features_as_channels": columns.features_as_channels,

@@ -16,12 +16,34 @@ if TYPE_CHECKING:
 
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 
 def legalise_products(function: Function) -> int:
     """Write a linear layer on a flattened map as a convolution that covers the map: no flattening, no long rows."""
     rules = {"linear": _linear, "matmul": _matmul} | dict.fromkeys(with_trait(ELEMENTWISE, 1), _sink)
     return sweep(function, rules)
+
+
+def rows_in_parts(function: Function, compilation: Compilation) -> int:
+    """Group the rows of a product with a constant matrix where they are more than an axis of a tensor may have."""
+
+    def in_parts(op: Op, b: GraphBuilder) -> Value | None:
+        x, most = op.inputs["x"], compilation.chip.generation.max_height
+        matrix = op.inputs["weight" if op.type == "linear" else "y"]
+        if not is_static(x) or len(x.shape) < 2 or not matrix.is_constant or len(matrix.shape) != 2:
+            return None
+        if op.type == "matmul" and op.arg("transpose_x"):
+            return None
+        rows, k = x.shape[-2:]
+        height = next((rows // count for count in range(2, rows) if rows % count == 0 and rows // count <= most), 0)
+        if rows <= most or not height:
+            return None
+        parts = b.reshape(x=x, shape=[prod(x.shape[:-1]) // height, height, k])
+        product = b.op(op.type, opset=op.opset, **{**op.inputs, "x": parts})
+        return b.reshape(x=product, shape=list(op.output.shape))
+
+    return sweep(function, dict.fromkeys(("linear", "matmul"), in_parts))
 
 
 def _flattened(value: Value) -> Value | None:
