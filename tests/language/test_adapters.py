@@ -127,6 +127,31 @@ def test_swaps_in_the_queue_are_never_torn(swaps: int, tmp_path: Path) -> None:
     assert queue.completed == swaps
 
 
+def test_the_command_says_what_a_swap_costs(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from hexane.cli.main import app
+    from hexane.report.schema import check_answer
+
+    base(tmp_path)
+    for seed, name in enumerate("ab"):
+        adapter(tmp_path / name, seed, ("self_attn.v",))
+    folders = ",".join(str(tmp_path / name) for name in "ab")
+    call = ["llm", str(tmp_path), "--context", "64", "--ids", "1,2,3", "--tokens", "3", "--adapter", folders]
+    result = CliRunner().invoke(app, [*call, "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert not check_answer(answer)
+    first, second = answer["adapters"]
+    assert [entry["name"] for entry in (first, second)] == ["a", "b"] and first["how"] == second["how"] == "patched"
+    assert first["bytes"] == 2 * 2 * 4 * (48 + 32)
+    assert second["places_seconds"] < first["places_seconds"] and second["seconds"] > 0
+    model = Decoder.from_pretrained(tmp_path, adapter=tmp_path / "b", adapter_form="beside")
+    assert second["tokens"] == model.generate([1, 2, 3], 3)
+    shown = CliRunner().invoke(app, [*call, "--adapter-form", "inputs"])
+    assert shown.exit_code == 0 and "given with every call" in shown.stdout
+
+
 def test_compressed_bases_leave_the_adapter_alone(tmp_path: Path) -> None:
     base(tmp_path)
     adapter(tmp_path / "a", 1, ("self_attn.v",))

@@ -33,6 +33,12 @@ def llm(
     divided_gates: Annotated[
         bool, typer.Option("--divided-gates", help="silu as x / (1 + exp(-x)): three ops more a layer, more exact.")
     ] = False,
+    adapter: Annotated[
+        str | None, typer.Option(help="Folders of adapters (LoRA, as PEFT writes them), separated by commas.")
+    ] = None,
+    adapter_form: Annotated[
+        str, typer.Option(help="merged, beside (constants that are patched) or inputs.")
+    ] = "beside",
     prompt: Annotated[str | None, typer.Option(help="Text to go on with (needs the package tokenizers).")] = None,
     ids: Annotated[str | None, typer.Option(help="Tokens to go on with, as numbers with commas.")] = None,
     tokens: Annotated[int, typer.Option(help="How many tokens to make.")] = 16,
@@ -58,6 +64,7 @@ def llm(
     from hexane.language import Decoder
     from hexane.language.evaluation import evaluate_text
     from hexane.language.sampling import Sampling
+    from hexane.language.swaps import swap_of, with_adapters
 
     decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
     beginning = _tokens(folder, prompt, ids)
@@ -68,8 +75,8 @@ def llm(
     plans = [replace(plan, scale=decoder.scale) for plan in plans]
     answer: dict[str, Any] = {"schema": SCHEMA, "model": str(folder), **plans[0].as_dict()}
     answer["plans"] = [plan.as_dict() for plan in plans]
+    sampling = Sampling(temperature, top_k, top_p)
     if beginning is not None:
-        sampling = Sampling(temperature, top_k, top_p)
         answers = list(decoder.stream(beginning, tokens, targets[0].name, level, seed, sampling))
         answer |= {"ids": beginning, "tokens": answers, "level": level}
         if prompt is not None:
@@ -77,6 +84,17 @@ def llm(
     if eval_ is not None:
         text = _read_tokens(folder, eval_)
         answer["scores"] = evaluate_text(decoder, text, targets[0].name, level).as_dict()
+    if adapter is not None:
+        models = with_adapters(decoder, adapter.split(","), adapter_form)
+        answer["adapters"] = []
+        for model in models:
+            needed = None if beginning is None else decoder.context_for(len(beginning) + tokens)
+            entry = swap_of(model, targets[0].name, level, needed).as_dict()
+            if beginning is not None:
+                entry["tokens"] = list(model.stream(beginning, tokens, targets[0].name, level, seed, sampling))
+            if eval_ is not None:
+                entry["scores"] = evaluate_text(model, text, targets[0].name, level).as_dict()
+            answer["adapters"].append(entry)
     if json:
         print_json(answer)
         return
@@ -84,6 +102,9 @@ def llm(
     for name in ("tokens", "text", "scores"):
         if name in answer:
             typer.echo(f"{name}: {answer[name]}")
+    for entry in answer.get("adapters", ()):
+        what = ", ".join(f"{name} {value}" for name, value in entry.items() if name not in ("name", "products"))
+        typer.echo(f"adapter {entry['name']} of {', '.join(entry['products'])}: {what}")
 
 
 def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:

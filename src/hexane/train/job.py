@@ -14,7 +14,9 @@ from hexane.errors import UsageError
 from hexane.formats.networks import load
 from hexane.formats.safetensors import read_safetensors, write_safetensors
 from hexane.graph.ir import Graph
+from hexane.mil import CompileBudget, resumed
 from hexane.program import input_ports
+from hexane.runtime.private.budget import REEXEC
 from hexane.studies.evaluation.data import Data, from_code, open_data
 from hexane.train.batches import indices_of
 from hexane.train.losses import class_axis
@@ -87,13 +89,16 @@ def train(
     """
     run = _begin(settings)
     path = run.folder / CHECKPOINT
-    if resume and path.is_file():
+    again = resumed() == str(path)
+    if (resume or again) and path.is_file():
         _restore(run, path)
     elif path.is_file() and not overwrite:
         raise UsageError(
             "there is a checkpoint", where=str(path), hint="--resume goes on from it, --overwrite does not"
         )
     run.folder.mkdir(parents=True, exist_ok=True)
+    if settings["compile_budget"]:
+        run.trainer.budget = CompileBudget(settings["compile_budget"], REEXEC, lambda: _saved(run, path))
     steps, every = settings["steps"], settings["save_every"]
     while run.trainer.step_count < steps:
         _step(run)
@@ -108,6 +113,11 @@ def train(
     write_safetensors(run.folder / WEIGHTS, run.trainer.weights)
     run.trainer.network().save(run.folder / NETWORK)
     return run
+
+
+def _saved(run: TrainingRun, path: Path) -> str:
+    _save(run, path)
+    return str(path)
 
 
 def _begin(settings: TrainSettings) -> TrainingRun:
@@ -125,7 +135,8 @@ def _begin(settings: TrainSettings) -> TrainingRun:
     level = settings["level"]
     trainer = Trainer(
         graph, level=level, loss_scale=None if scale == "off" else scale, renew=renew,
-        gradients=settings["gradients"], **shared, **options,
+        gradients=settings["gradients"], layer_scales=settings["layer_scales"],
+        checkpoint=settings["checkpoint"], **shared, **options,
     )  # fmt: skip
     beside = Trainer(graph, level=FLOAT32, **shared, **options) if settings["compare"] and level != FLOAT32 else None
     return TrainingRun(settings, trainer, beside, _data(settings["data"], graph, settings))

@@ -50,8 +50,11 @@ KEYS = (
     Key("level", TEXT, ENGINE, "Arithmetic: tasks on the emulator, the same without tasks, or float32.", LEVELS),
     Key("chip", TEXT, "M1", "Whose programs and arithmetic."),
     Key("loss_scale", SCALE, AUTO, '"off", a number, "dynamic", or "auto": computed from headroom and lost products.'),
+    Key("layer_scales", FLAG, False, "Scales of single sums beside a computed one, where there is room for them."),
     Key("clip", NUMBER, 0.0, "Largest norm of all gradients together; 0 leaves them."),
     Key("renew", TEXT, AUTO, "How programs get new weights; \"auto\" is what is predicted fastest.", (AUTO, *WAYS)),
+    Key("compile_budget", COUNT, 0, "Compilations of one process, which then saves and starts again; 0: no limit."),
+    Key("checkpoint", NAMES, [], "Activations that the backward pass computes again instead of taking them."),
     Key("gradients", TEXT, "host", "Where products that give gradients of weights are computed.", ("host", ENGINE)),
     Key("compare", FLAG, True, "Train in float32 beside it, for the curves."),
     Key("save_every", COUNT, 100, "Steps between checkpoints."),
@@ -70,7 +73,7 @@ KEYS = (
     Key("schedule.factor", NUMBER, 0.1, "Of \"step\": what each fall multiplies the rate with."),
 )  # fmt: skip
 TABLES = ("optimizer", "schedule")
-MAY_CHANGE = frozenset(("output", "test", "save_every"))
+MAY_CHANGE = frozenset(("output", "test", "save_every", "compile_budget"))
 """Keys that may be others when a run is resumed: no bit of the result depends on them."""
 
 

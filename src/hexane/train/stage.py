@@ -13,7 +13,7 @@ from hexane.graph.evaluate import Evaluation
 from hexane.graph.ir import Graph, Op
 from hexane.graph.types import TensorType
 from hexane.mil.update import checked_weights, renewed
-from hexane.train.weights import bound
+from hexane.train.weights import bound, with_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +100,13 @@ class EnginePart:
         if self.patched:
             update = renewed(self, checked_weights(self.graph, {name: weights[name] for name in self.patched}))
             self.renewal = f"{update.how}: {update.reason}" if update.reason else update.how
+
+    def compile_again(self, weights: Mapping[str, np.ndarray]) -> None:
+        """The same with other constants, as where programs cannot be patched."""
+        if self.patched:
+            self.close()
+            self.graph = with_weights(self.graph, {name: weights[name] for name in self.patched})
+            self.program = compile(self.graph, chip=self.chip)
 
     def run(self, values: Mapping[str, np.ndarray]) -> Arrays:
         """Outputs by name in their declared dtypes."""

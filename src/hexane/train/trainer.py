@@ -13,13 +13,14 @@ from hexane.chips import Chip
 from hexane.errors import UsageError
 from hexane.graph.ir import Graph, Value
 from hexane.graph.types import StateType, TensorType
+from hexane.mil import CompileBudget
 from hexane.train.batches import Batch, pieces
 from hexane.train.losses import Loss, loss_of
 from hexane.train.optimizers import Optimizer, clipped, optimizer_of
 from hexane.train.programs import Programs, ways_of
-from hexane.train.scale import loss_scale_of
+from hexane.train.scale import AUTO, loss_scale_of
 from hexane.train.schedules import schedule_of
-from hexane.train.stage import ENGINE, LEVELS
+from hexane.train.stage import ENGINE, FLOAT32, LEVELS
 from hexane.train.vanishing import FloatStep, Lost
 from hexane.train.weights import trainable, with_weights
 
@@ -49,13 +50,18 @@ class Trainer:
     optimizer : "sgd", "adam", "adamw", or an object of `hexane.train.optimizers`.
     level : "engine" (tasks on the emulator), "graph" (the same arithmetic, without tasks) or "float32".
     loss_scale : None, "auto" (computed, `hexane.train.vanishing`), "dynamic" (guessed, halved and doubled), a number.
+    layer_scales : with ``loss_scale="auto"``, every sum of the backward pass that has room for it has a scale of its
+        own, too, computed with the other (`hexane.train.layer_scales`); the backward pass is then compiled again.
     chip : whose programs and arithmetic.
     seed : of the order of samples (`hexane.train.Batches` takes it from here); part of the state.
     of : the output that the loss looks at; the first by default.
     train : names of constants to train; see `hexane.train.weights.trainable` for the default.
     clip : the largest norm of all gradients together.
     schedule : `hexane.train.Schedule`, or any function of the step that gives a factor of the rate.
-    renew : "inputs", "patch", or None: predicted cost decides (`hexane.train.programs`).
+    renew : "inputs", "patch", "mixed", "compile", or None: predicted cost decides (`hexane.train.programs`).
+    checkpoint : activations that the backward pass computes again instead of taking them from the forward pass.
+    budget : compilations of this process (`hexane.mil.CompileBudget`); renewals by "compile" spend it, before the step
+        that needs them begins, so that what its ``save`` writes is whole.
     gradients : where products that give gradients of weights are computed, "host" or "engine".
 
     Raises UsageError for anything that does not fit, UnsupportedError for an op without a derivative.
@@ -77,11 +83,17 @@ class Trainer:
         schedule: Callable[[int], float] | str | None = None,
         renew: str | None = None,
         gradients: str = "host",
+        layer_scales: bool = False,
+        checkpoint: Iterable[str] = (),
+        budget: CompileBudget | None = None,
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}")
         if gradients not in ("host", ENGINE):
             raise UsageError(f"gradients cannot be computed on {gradients!r}", hint="host or engine")
+        if layer_scales and loss_scale != AUTO:
+            raise UsageError("scales of single sums go with a computed one", hint='loss_scale="auto"')
+        self.layer_scales = layer_scales and level != FLOAT32
         self.graph, self.level, self.seed = graph, level, seed
         self.chip = chips.get(chip)
         self.loss, self.optimizer = loss_of(loss), optimizer_of(optimizer)
@@ -95,7 +107,10 @@ class Trainer:
         self.step_count = self.applied = 0
         self.last: StepResult | None = None
         ways = ways_of(renew)
-        self.programs = Programs(graph, self.of, self.weights, self.chip, level, gradients == ENGINE, ways)
+        self.programs = Programs(graph, self.of, self.weights, self.chip, level, gradients == ENGINE, ways,
+                                 checkpoint)  # fmt: skip
+        self.budget = budget
+        self._spend(len(self.programs.compiled) * len(ways))
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -109,8 +124,9 @@ class Trainer:
         with one input. Where the first axis is a multiple of the network's, the gradients of the pieces are averaged.
         """
         parts = pieces(batch, self.inputs)
+        self._spend(self.programs.compilations)
         if self.scale.is_due:
-            self.scale.compute(self.watch(batch).scale())
+            self._compute_scales(batch)
         scale = self.scale.value
         total, gradients = 0.0, {name: np.zeros_like(array) for name, array in self.weights.items()}
         for inputs, labels in parts:
@@ -130,6 +146,18 @@ class Trainer:
         self.step_count += 1
         self.last = StepResult(total, norm, scale, rate, applied)
         return total
+
+    def _spend(self, compilations: int) -> None:
+        for _ in range(compilations if self.budget is not None else 0):
+            assert self.budget is not None
+            self.budget.spend()
+
+    def _compute_scales(self, batch: Batch) -> None:
+        inputs, labels = pieces(batch, self.inputs)[0]
+        step = self.programs.watched({**inputs, **self.weights}, lambda y: self.loss(y, labels)[1], plain=True)
+        self.scale.compute(step.scale())
+        if self.layer_scales:
+            self.programs.rescale(step.layer_scales(self.scale.value), self.weights)
 
     def _backward(self, inputs: Mapping[str, np.ndarray], labels: np.ndarray, scale: float) -> tuple[float, Any]:
         values = self.programs.forward({**inputs, **self.weights})
@@ -161,6 +189,8 @@ class Trainer:
         """All that the next steps depend on, as arrays: weights in float32, moments, counters, the loss scale."""
         numbers = (self.step_count, self.applied, self.scale.value, self.scale.good, self.scale.skipped, self.seed)
         state = {name: np.array(number) for name, number in zip(STATE, numbers)}
+        if self.layer_scales:
+            state["layer_scales"] = np.array(list(self.programs.layer_scales.values()), np.int64)
         state.update({f"weight.{name}": array.copy() for name, array in self.weights.items()})
         return state | {name: array.copy() for name, array in self.moments.items()}
 
@@ -177,6 +207,8 @@ class Trainer:
         self.step_count, self.applied, self.seed = int(state["step"]), int(state["applied"]), int(state["seed"])
         self.scale.value = float(state["loss_scale"])
         self.scale.good, self.scale.skipped = int(state["good"]), int(state["skipped"])
+        if self.layer_scales:
+            self.programs.rescale(dict(zip(self.programs.layer_scales, state["layer_scales"].tolist())), self.weights)
         self.programs.renew(self.weights)
 
 

@@ -23,6 +23,8 @@ from hexane.train.stage import evaluated
 MARGIN_BITS = 3
 """Factors of two that a computed scale leaves below the limits: later batches have larger gradients."""
 MOST_BITS = 24
+LEAST_LAYER_BITS, MOST_LAYER_BITS = 4, 14
+"""Exponents of the scale of a single sum: fewer are not worth two ops; 2^-14 is the last normal number of fp16."""
 LARGEST_HALF = float(np.finfo(np.float16).max)
 GUESSES = (1.0, 256.0, 65536.0)
 """Loss scales that public projects use (docs/training.md), shown beside the computed one."""
@@ -106,6 +108,21 @@ class FloatStep:
         if not rooms:
             return 1.0
         return 2.0 ** max(-MOST_BITS, min(floor(min(rooms)) - MARGIN_BITS, MOST_BITS))
+
+    def layer_scales(self, scale: float) -> dict[str, int]:
+        """Exponents of two by which sums of the backward pass may be larger still, at a scale of the seed, before they
+        or their operand come within a factor of 8 of a limit; those from 4 on, by the name of the sum's result."""
+        bits = {}
+        for item in self.sums:
+            if not any(item.scaled):
+                continue
+            operand = _peak(item.operands[item.scaled.index(True)])
+            rooms = [log2(limit / (peak * scale)) for limit, peak in ((LIMIT, item.peak), (LARGEST_HALF, operand))
+                     if 0 < peak < inf]  # fmt: skip
+            power = min(floor(min(rooms, default=0)) - MARGIN_BITS, MOST_LAYER_BITS)
+            if power >= LEAST_LAYER_BITS:
+                bits[item.op.output.name] = power
+        return bits
 
 
 def share(rows: Sequence[Lost], stage: str | None = None) -> float:
