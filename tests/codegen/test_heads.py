@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import hexane
 from codegen.test_residency import boxes_hold, engine_plans
 from hexane.graph import GraphBuilder
+from hexane.lowering.attention import Sizes
 
 from .levels import agreed
 
@@ -227,8 +230,9 @@ def test_random_blocks_of_queries(data):
     off = data.draw(st.sampled_from([(), ("heads-as-groups",), ("hand-over",), ("halved-maxima",)]))
     room = data.draw(st.sampled_from([48 << 10, 96 << 10, 160 << 10]))
     graph = attention(**case)
+    at_once = Sizes.at_once
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hexane.lowering.attention.L2_BYTES", room)
+        patch.setattr(Sizes, "at_once", lambda sizes, limits: at_once(sizes, replace(limits, l2_bytes=room)))
         program = hexane.compile(graph, chip, without=off)
     inputs = inputs_of(graph)
     for plans in engine_plans(program):

@@ -26,7 +26,8 @@ class KernelCost:
     """One layer's kernel on one chip.
 
     ``stored_bytes`` go through the weight stream, ``per_core_bytes`` lie in one core, bias included, ``taps`` cost
-    arithmetic, ``density`` is the share of them that is not zero, ``weights`` counts what the network stores.
+    arithmetic, ``density`` is the share of them that is not zero, ``weights`` counts what the network stores,
+    ``core_bytes`` is the kernel memory of a core.
     """
 
     stored_bytes: float
@@ -35,16 +36,17 @@ class KernelCost:
     density: float
     weights: float
     passes: int
+    core_bytes: int
 
     @property
     def blocks(self) -> int:
         """Kernel memories that it fills in every core."""
-        return ceil(self.per_core_bytes / KERNEL_BYTES_PER_CORE)
+        return ceil(self.per_core_bytes / self.core_bytes)
 
     @property
     def resident(self) -> bool:
         """Whether all of it fits the cores at once, so that layers which share it read it once."""
-        return self.per_core_bytes <= KERNEL_BYTES_PER_CORE
+        return self.per_core_bytes <= self.core_bytes
 
 
 def is_wide(layer: Layer, chip: Chip) -> bool:
@@ -83,6 +85,7 @@ def kernel_of(layer: Layer, chip: Chip) -> KernelCost:
         density=density,
         weights=pairs * layer.kh * layer.kw,
         passes=passes(per_output, layer.cout),
+        core_bytes=chip.generation.kernel_bytes_per_core,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.chips import CORES, L2_BYTES, Chip
+from hexane.chips import Chip
 from hexane.cost.kernel import KernelCost, kernel_of
 from hexane.cost.work import Layer
 from hexane.frozen import slot_init
@@ -103,7 +103,7 @@ def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None
     traffic = layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
     array = 0.0
     if layer.unit in ("mac", "runtime"):
-        rate = CORES * chip.macs_per_core_cycle * (clock_mhz or chip.clock_mhz) * engines
+        rate = chip.generation.cores * chip.macs_per_core_cycle * (clock_mhz or chip.clock_mhz) * engines
         array = layer.macs / layer.count / rate
     if layer.unit == "mac":
         kernel = kernel_of(layer, chip)
@@ -149,7 +149,8 @@ def compute_us(
     pixels = layer.pixels / engines
     unit = chip.generation.pixel_unit
     pixels = max(ceil(pixels / unit) * unit if pixels < 256 else pixels, unit)
-    cycles: Any = pixels * layer.cin / layer.groups * kernel.taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
+    rounds = ceil(layer.cout / chip.generation.cores)
+    cycles: Any = pixels * layer.cin / layer.groups * kernel.taps * rounds / chip.macs_per_core_cycle
     cycles = cycles / smaller(c["mac_rate"], 1.0)
     if engines > 1 and tiles > 1:
         cycles = cycles * (ceil(tiles / engines) * engines / tiles) / c["mac_rate_tiled"]
@@ -184,9 +185,9 @@ def _weights_us(layer: Layer, kernel: KernelCost, chip: Chip, c: Numbers, engine
     return bytes_ / rate * (c["sparse_stream"] if layer.weight_format == "sparse" else 1.0), bytes_, halo
 
 
-def _traffic(layer: Layer, kernel: KernelCost, engines: int, chain: bool) -> float:
+def _traffic(layer: Layer, kernel: KernelCost, chip: Chip, engines: int, chain: bool) -> float:
     """Activation bytes that cross to memory; an input that L2 does not hold is read in every kernel pass."""
-    room = L2_BYTES * engines
+    room = chip.generation.l2_bytes * engines
     passes = kernel.passes if layer.in_bytes >= 0.95 * room else 1
     if chain and layer.int8 and engines > 1:  # quantised activations leave the chip between layers
         return kernel.passes * layer.in_bytes + layer.out_bytes
@@ -200,12 +201,12 @@ def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, c
     kernel = kernel_of(layer, chip)
     compute = compute_us(layer, kernel, chip, c, engines, clock_mhz, tiles)
     weights, weight_bytes, halo = _weights_us(layer, kernel, chip, c, engines)
-    traffic = _traffic(layer, kernel, engines, chain)
+    traffic = _traffic(layer, kernel, chip, engines, chain)
     activations = traffic / activation_rate(c, engines)
     extra = halo + FURTHER_TASK_US + (c["engine_sync_us"] if engines > 1 else 0.0)
     us = larger(compute, weights + activations)
     if layer.tables > 1:
-        us = larger(us, ceil(layer.tables / CORES) * TABLE_US)
+        us = larger(us, ceil(layer.tables / chip.generation.cores) * TABLE_US)
     return LayerCost(us + extra, compute, weights, activations, extra, weight_bytes + traffic)
 
 
@@ -213,7 +214,9 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     compute = layer.macs / layer.count / (chip.generation.cores * chip.macs_per_core_cycle * clock_mhz)
     compute = compute / c["runtime_rate"]
     edge = layer.reads_input or layer.writes_output
-    traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
+    traffic = layer.in_bytes + layer.out_bytes
+    if not edge and traffic <= chip.generation.l2_bytes:
+        traffic = 0.0
     if layer.placed:
         traffic = (layer.in_bytes if layer.reads_input else 0.0) + (layer.out_bytes if layer.writes_output else 0.0)
     activations = traffic / activation_rate(c, engines)
@@ -238,7 +241,7 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
     if layer.unit == "norm":
         return 1 / (c["short_norm_rate" if short else "layer_norm_rate"] * 1e3)
     if layer.unit == "binary":
-        large = chain and layer.in_bytes > 0.65 * L2_BYTES * engines
+        large = chain and layer.in_bytes > 0.65 * chip.generation.l2_bytes * engines
         rate = smaller(c["binary_rate"], c["binary_large_rate"]) if large else c["binary_rate"]
         return 1 / (rate * planar_clock)
     rate = c[f"{layer.unit}_rate"]
@@ -249,10 +252,10 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     compute = layer.elements / engines * element_us(layer, chip, c, engines, chain)
     inside = not (chain or layer.placed or layer.reads_input or layer.writes_output)
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
-    if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
+    if inside and layer.in_bytes + layer.out_bytes > chip.generation.l2_bytes * engines:
         traffic = layer.in_bytes + layer.out_bytes
         if layer.unit == "binary" and not chip.small_cache:
-            traffic -= L2_BYTES * engines
+            traffic -= chip.generation.l2_bytes * engines
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
     if layer.op in ("rms_norm", "l2_norm"):
         extra = 2 * extra

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
+from hexane.chips import CORES, Generation
 from hexane.lowering.fusion import factor_of, follows, only_user
 
 if TYPE_CHECKING:
@@ -46,37 +46,38 @@ class Sizes:
         """Bytes of a row of scores in L2, one value per query."""
         return -(-2 * self.queries // UNIT) * UNIT
 
-    @property
-    def at_once(self) -> int:
+    def at_once(self, limits: Generation) -> int:
         """Heads whose scores and weights fit L2 together, beside the turned queries of all; 0: not even one."""
         columns = self.heads * self.dims * (self.line + UNIT)
-        room = L2_BYTES - columns - self.mask_heads * self.keys * self.line
+        room = limits.l2_bytes - columns - self.mask_heads * self.keys * self.line
         each = 2 * (self.keys * self.line + 4 * UNIT) + 2 * (self.line + 4 * UNIT)
         return max(0, min(self.heads, room // each))
 
     def block(self, compilation: Compilation) -> int:
         """Queries whose scores fit L2 for at least one head: all of them, or as even blocks as begin at whole bursts; 0
         if not even the smallest does."""
-        if self.at_once or not compilation.on.query_blocks:
-            return self.queries if self.at_once else 0
-        most = max((n for n in range(BURST, self.queries, BURST) if replace(self, queries=n).at_once), default=0)
+        limits = compilation.limits
+        if self.at_once(limits) or not compilation.on.query_blocks:
+            return self.queries if self.at_once(limits) else 0
+        fitting = (n for n in range(BURST, self.queries, BURST) if replace(self, queries=n).at_once(limits))
+        most = max(fitting, default=0)
         if not most:
             return 0
         each = -(-self.queries // -(-self.queries // most))
         each = -(-each // BURST) * BURST
         count = -(-self.queries // each) * self.heads
-        fits = not compilation.chip.generation.tasks_are_numbered or count <= MOST_BLOCKS
+        fits = not limits.tasks_are_numbered or count <= MOST_BLOCKS
         return each if fits else 0
 
     def suits(self, compilation: Compilation) -> bool:
         """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
-        lanes = lanes_of(self.keys), lanes_of(self.dims)
-        if self.heads < 2 or self.queries < CORES or self.dims % CORES or min(lanes) < 2:
+        lanes, limits = (lanes_of(self.keys), lanes_of(self.dims)), compilation.limits
+        if self.heads < 2 or self.queries < limits.cores or self.dims % limits.cores or min(lanes) < 2:
             return False
         if self.queries < FEW_QUERIES and self.dims >= 2 * FEW_QUERIES and self.dims % FEW_QUERIES == 0:
             return False
         longest = max(self.dims * lanes[0], self.keys * lanes[1])
-        return self.block(compilation) > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
+        return self.block(compilation) > 0 and 2 * longest <= limits.kernel_bytes_per_core
 
 
 def lanes_of(rows: int) -> int:

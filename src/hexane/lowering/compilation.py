@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hexane.chips import Chip
+from hexane.chips import Chip, Generation
 from hexane.lowering.transformations import Transformations
 
 
@@ -19,3 +19,8 @@ class Compilation:
     chip: Chip
     on: Transformations = field(default_factory=Transformations)
     as_apple: bool = False
+
+    @property
+    def limits(self) -> Generation:
+        """What an engine of the chip holds."""
+        return self.chip.generation

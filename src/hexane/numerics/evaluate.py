@@ -143,7 +143,8 @@ class EngineEvaluation(Evaluation):
         if engine_rule is None:
             self.on_host[op] = f"no rule of the engine for {op.type}"
             return None
-        result = engine_rule(op, Arrays(lambda name: self._stored(op.arg(name)), self.on, self.factor))
+        arrays = Arrays(lambda name: self._stored(op.arg(name)), self.on, self.factor, self.generation.l2_bytes)
+        result = engine_rule(op, arrays)
         self.on_engine.append(op)
         return (self._seen(op, result),)
 

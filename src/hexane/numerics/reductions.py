@@ -39,7 +39,7 @@ def _no_factor(_: int) -> float:
     return 1.0
 
 
-def reduced(x: np.ndarray, letters: frozenset[str], factor: Callable[[int], float], **how) -> np.ndarray:
+def reduced(x: np.ndarray, letters: frozenset[str], factor: Callable[[int], float], l2_bytes: int, **how) -> np.ndarray:
     """A reduction of a 4-D view with its axes kept; sets that no single task takes go in two steps.
 
     ``factor`` gives what a result is multiplied by from how many elements it is made of.
@@ -50,14 +50,15 @@ def reduced(x: np.ndarray, letters: frozenset[str], factor: Callable[[int], floa
     if not letters:
         return elementwise("sumsq", x, np.float16(0)) if how.get("op") == "sumsq" else x
     key = "".join(a for a in "chw" if a in letters)
-    if key == "hw" and plane_by_rows(*x.shape[1:]):
-        middle = reduced(x, frozenset("w"), factor, **how)
-        return reduced(middle, frozenset("h"), factor, **{k: v for k, v in how.items() if k != "op"})
+    c, h, w = x.shape[1:]
+    if key == "hw" and plane_by_rows(c, h, w, l2_bytes):
+        middle = reduced(x, frozenset("w"), factor, l2_bytes, **how)
+        return reduced(middle, frozenset("h"), factor, l2_bytes, **{k: v for k, v in how.items() if k != "op"})
     if key not in _ORDER:
         first = "c" if "c" in letters else "w"
-        middle = reduced(x, frozenset(first), factor, **how)
+        middle = reduced(x, frozenset(first), factor, l2_bytes, **how)
         rest = {k: v for k, v in how.items() if k != "op"}
-        return reduced(middle, letters - {first}, factor, **rest)
+        return reduced(middle, letters - {first}, factor, l2_bytes, **rest)
     axes = _ORDER[key]
     count = int(np.prod([x.shape[a] for a in axes]))
     return reduce(x, axes, how.pop("mode", "sum"), scale=factor(count), keepdims=True, **how)
@@ -76,18 +77,17 @@ def reduction(op: Op, arrays: Arrays) -> np.ndarray:
     """Planar engine; minimum, l1 and l2 norms with a planar or table task before or behind."""
     x = arrays("x")
     letters = frozenset(_axes(op, x.ndim))
-    view = _view(x)
+    view, room = _view(x), arrays.l2_bytes
     if op.type == "reduce_min":
-        result = reduced(planar.formula("add", view, scale=-1.0), letters, _no_factor, mode="max")
+        result = reduced(planar.formula("add", view, scale=-1.0), letters, _no_factor, room, mode="max")
         result = planar.formula("add", result, scale=-1.0)
     elif op.type == "reduce_l1_norm":
-        result = reduced(planar.absolute(view), letters, _no_factor)
+        result = reduced(planar.absolute(view), letters, _no_factor, room)
     elif op.type == "reduce_l2_norm":
-        result = through_table(reduced(view, letters, _no_factor, op="sumsq"), table("sqrt"))
+        result = through_table(reduced(view, letters, _no_factor, room, op="sumsq"), table("sqrt"))
     else:
-        result = reduced(
-            view, letters, arrays.mean_of if op.type == "reduce_mean" else _no_factor, **_REDUCTIONS[op.type]
-        )
+        factor = arrays.mean_of if op.type == "reduce_mean" else _no_factor
+        result = reduced(view, letters, factor, room, **_REDUCTIONS[op.type])
     return result.reshape(op.output.shape)
 
 

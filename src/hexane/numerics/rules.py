@@ -35,6 +35,7 @@ class Arrays:
     operand: Callable[[str], np.ndarray]
     on: Transformations
     factor: Callable[[float], float]
+    l2_bytes: int
 
     def __call__(self, name: str) -> np.ndarray:
         return self.operand(name)

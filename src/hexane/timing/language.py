@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from hexane import chips
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
+from hexane.chips import Chip
 from hexane.chips.measured import language, values
 from hexane.cost.units import Numbers, larger, weight_rate
 from hexane.errors import UsageError
@@ -111,16 +111,15 @@ def weights_us(work: Decoding, c: Numbers) -> Any:
     stream = work.parameters * width * palette / weight_rate(work.chip, c)
     rows = max(work.batch, work.chip.generation.pixel_unit)
     engines = work.chip.engines if work.chip.generation.joins_engines else 1
-    array = (
-        work.parameters * rows / (CORES * work.chip.macs_per_core_cycle * engines * work.chip.clock_mhz * c["mac_rate"])
-    )
+    array = work.parameters * rows / (work.chip.peak_macs_per_us / work.chip.engines * engines * c["mac_rate"])
     return larger(stream, array)
 
 
 def token_us(work: Decoding, c: Numbers) -> Any:
     """Microseconds of one step: one token of every sequence."""
     cache = work.batch * work.context * work.layers * CACHE_BYTES_PER_LAYER
-    passes = 2 * work.parameters / (CORES * KERNEL_BYTES_PER_CORE)
+    limits = work.chip.generation
+    passes = 2 * work.parameters / (limits.cores * limits.kernel_bytes_per_core)
     us = weights_us(work, c) + passes * c["kernel_pass_us"] + work.layers * c["decoder_layer_us"]
     us = us + cache / (c["cache_gbs_llm"] * 1e3)
     if work.stored.host_cache:
@@ -177,7 +176,8 @@ def prefill_rate(
     """
     work = decoding(chip, params, fmt, context, rows)
     numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
-    passes = 2 * work.parameters / (CORES * KERNEL_BYTES_PER_CORE)
+    limits = work.chip.generation
+    passes = 2 * work.parameters / (limits.cores * limits.kernel_bytes_per_core)
     cache = work.context * work.layers * CACHE_BYTES_PER_LAYER * max(1.0, rows * QUERIES_PER_KEY / ARRAY_ROWS)
     us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
     rate = 1e6 * rows / float(us + cache / (numbers["cache_gbs_llm"] * 1e3))

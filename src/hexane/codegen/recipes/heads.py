@@ -115,7 +115,8 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     fragment = Fragment(context)
     some = replace(sizes, queries=sizes.block(context))
-    grouped = context.on.heads_as_groups and _in_one_task(context.target, some)
+    at_once = some.at_once(context.limits)
+    grouped = context.on.heads_as_groups and _in_one_task(context.target, some, at_once)
     operands = _Operands(
         heads_of(q, context),
         of_tokens(fragment, heads_of(k, context), lanes_of(sizes.keys)),
@@ -126,7 +127,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
             grouped=grouped and not context.choices.steps_kernels,
         ),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
-        some.at_once,
+        at_once,
         grouped,
     )
     shown = None
@@ -140,25 +141,25 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         around.turn()
         if shown is not None:
             around.load_mask(replace(shown, offset=shown.offset + 2 * first))
-        for head in range(0, heads, some.at_once):
-            around.some(head, min(some.at_once, heads - head))
+        for head in range(0, heads, at_once):
+            around.some(head, min(at_once, heads - head))
         if some.queries < queries:
             fragment.evidence(Evidence.INFERRED, "attention of some queries at a time")
     return fragment
 
 
-def _in_one_task(target: Target, sizes: Sizes) -> bool:
-    """Whether one task can multiply several heads: all its rows at once, streams that fit the cores.
+def _in_one_task(target: Target, sizes: Sizes, at_once: int) -> bool:
+    """Whether one task can multiply ``at_once`` heads: all its rows at once, streams that fit the cores.
 
     From H14 on rows may take several passes.
     """
     if target.choices.steps_kernels:
-        return 2 * sizes.at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
+        return 2 * at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
     cores = [rows // lanes_of(rows) for rows in (sizes.keys, sizes.dims)]
     fits = all(count <= target.limits.cores and count.bit_count() == 1 for count in cores)  # each core has as many rows
     halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
     even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
-    return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= target.limits.kernel_bytes_per_core
+    return fits and even and at_once > 1 and 2 * at_once * halfwords <= target.limits.kernel_bytes_per_core
 
 
 @dataclass(frozen=True)

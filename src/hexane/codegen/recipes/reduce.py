@@ -146,7 +146,7 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
     """Over H and W with a flat result [1, C]: one PE task with turned output (§13). False where that does not fit."""
     if axes != frozenset("hw") or x.n > 1 or result.shape != (1, 1, 1, x.c):
         return False
-    if plane_by_rows(x.c, x.h, x.w):
+    if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
         return False
     plan = kind.plan(x.w, x.h, x.c)
     plan.transpose_out = True
@@ -215,7 +215,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
 
 def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over H and W (or one of them, where the other has size 1): one PE task, or rows first where L2 is too small."""
-    if plane_by_rows(x.c, x.h, x.w):
+    if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
         middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
         middle = replace(middle, buffer=fragment.workspace(middle.bytes))
         rows(fragment, x, middle, replace(kind, reciprocal=False))
