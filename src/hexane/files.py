@@ -152,6 +152,31 @@ def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> 
             file.write(piece)
 
 
+def write_with_weights(
+    path: Path, text: bytes, weight_file: Path, weights: bytes | Iterable[bytes] | None, before: set[Path]
+) -> None:
+    """A text and the weight file that it names (None: no weights), so that the text never stands beside weights of
+    another one: weights go first, under a name that no other weights have, the text follows, files that it named
+    ``before`` go last. A weight file that is new goes again where the text cannot be written.
+    """
+    is_new_folder, is_new = not weight_file.parent.exists(), not weight_file.exists()
+    try:
+        if weights is not None:
+            weight_file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(weight_file, weights)
+        write_whole(path, text)
+    except BaseException:
+        if weights is not None and is_new:
+            with suppress(OSError):
+                weight_file.unlink(missing_ok=True)
+                if is_new_folder:
+                    weight_file.parent.rmdir()
+        raise
+    for old in before - {weight_file}:
+        with suppress(OSError):
+            old.unlink()
+
+
 def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -89,7 +89,8 @@ def test_stops() -> None:
 def test_values() -> None:
     image = hexane.open_image(RELU)
     assert values_of(image, MODE, "table,0..1,0x1") == [2, 0, 1]
-    for wrong in ("sine", "4", "2..1", ""):
+    assert values_of(image, MODE, "relu,none") == [1, 0]  # a name whose number is 0
+    for wrong in ("sine", "4", "2..1", "", "0..0xffffffffffff"):
         with pytest.raises(UsageError, match="none = 0, relu = 1, table = 2"):
             values_of(image, MODE, wrong)
     with pytest.raises(UsageError):

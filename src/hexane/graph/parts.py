@@ -349,11 +349,12 @@ class Names:
     """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ...
 
     A constant that got its name from the parameter it stands for (``y``, ``axis``) holds it only until somebody else
-    asks for that very name: then the constant is renamed.
+    asks for that very name: then the constant is renamed. ``first`` is the first number that is given out.
     """
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str] = (), first: int = 1) -> None:
         self._taken: set[str] = set(taken)
+        self._first = first
         self._next: dict[str, int] = {}
         self._lent: dict[str, Value] = {}
 
@@ -364,7 +365,7 @@ class Names:
             return base
         name = base
         while name in self._taken:
-            number = self._next.get(base, 1)
+            number = self._next.get(base, self._first)
             self._next[base] = number + 1
             name = f"{base}_{number}"
         self._taken.add(name)

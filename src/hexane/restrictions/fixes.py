@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hexane.formats.mil import parse_mil
 from hexane.formats.mil.syntax import parse_text
 from hexane.formats.mil.tree import TextPlace
+from hexane.graph.parts import Names
 from hexane.restrictions.edits import Edit, applied, bracketed, indent_at, offset_of, span_at, split_items
 from hexane.restrictions.findings import Finding
 from hexane.restrictions.reports import System
@@ -39,22 +40,14 @@ class Draft:
     def __post_init__(self) -> None:
         tree, graph = parse_text(self.text), parse_mil(self.text)
         self.subject = Subject(self.text, tree, graph, System(None), "in-memory", "unknown")
-        self._names = {p.name for f in tree.functions for p in f.inputs}
-        self._names |= {r.name for f in tree.functions for c in f.body.statements for r in c.results}
+        names = {p.name for f in tree.functions for p in f.inputs}
+        names |= {r.name for f in tree.functions for c in f.body.statements for r in c.results}
+        self.name = Names(names).unique
 
     @property
     def is_old(self) -> bool:
         """Whether scalars are spelled ``tensor<T, []>``."""
         return self.subject.tree.version in ("1.0", "1")
-
-    def name(self, base: str) -> str:
-        """A name that nothing has yet."""
-        name, number = base, 0
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        self._names.add(name)
-        return name
 
     def scalar(self, dtype: str) -> str:
         """A scalar type in the text's dialect."""

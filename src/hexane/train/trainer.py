@@ -148,9 +148,9 @@ class Trainer:
         return total
 
     def _spend(self, compilations: int) -> None:
-        for _ in range(compilations if self.budget is not None else 0):
-            assert self.budget is not None
-            self.budget.spend()
+        if self.budget is not None:
+            for _ in range(compilations):
+                self.budget.spend()
 
     def _compute_scales(self, batch: Batch) -> None:
         inputs, labels = pieces(batch, self.inputs)[0]

@@ -56,18 +56,24 @@ def test_a_text_and_its_weights_are_one_unit(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_disk_that_is_full_at_the_text_keeps_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hexane.formats.mil import files
+    from hexane import files
+    from hexane.formats.netplist.writer import save as save_plist
 
     write = files.write_whole
 
     def full(path: Path, data: object) -> None:
-        if path.suffix == ".mil":
+        if path.suffix in (".mil", ".plist"):
             raise UsageError("cannot write the file (No space left on device)", where=str(path))
         write(path, data)  # type: ignore[arg-type]
 
     monkeypatch.setattr(files, "write_whole", full)
     with pytest.raises(UsageError, match="No space left"):
         save_mil(_pair(2.0), tmp_path / "a.mil")
+    assert not list(tmp_path.iterdir())
+    b = GraphBuilder()
+    b.output(b.conv(x=b.input("x", (1, 4, 4, 4), "fp16"), weight=b.const(np.ones((4, 4, 1, 1)), "fp16")), name="y")
+    with pytest.raises(UsageError, match="No space left"):
+        save_plist(b.graph, tmp_path / "a.plist")
     assert not list(tmp_path.iterdir())
 
 

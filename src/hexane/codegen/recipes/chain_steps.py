@@ -12,6 +12,7 @@ from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.linear import Rows
 from hexane.codegen.recipes.norm import axes_of, projection
 from hexane.codegen.residency.chain import ChainStay
+from hexane.isa.numbers import fp16_bits
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import fused_ops
 
@@ -25,7 +26,7 @@ PADDED = 512
 STEP = 8
 """Elements of 16 bytes: rows and columns of the matrices are multiples of it."""
 PRODUCTS = ("matmul", "linear")
-ONE = 0x3C00
+ONE = fp16_bits(1.0)
 """1.0 in fp16."""
 PLAIN_FUNCTIONS = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon and function.scale == ONE)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
-from hexane.files import read_bytes, write_whole
+from hexane.files import read_bytes, write_with_weights
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
 from hexane.graph.ir import Graph
@@ -51,33 +50,15 @@ def save(graph: Graph, path: str | Path) -> None:
     stem = Path(WEIGHT_PATH).stem if path.stem == "model" else path.stem
     collector = WeightCollector(f"{FOLDER}{stem}.bin")
     text = to_text(graph, weights=collector)
-    plain = path.parent / "weights" / f"{stem}.bin"
-    target = plain
-    is_new_folder = is_new = False
+    plain = target = path.parent / "weights" / f"{stem}.bin"
     if len(collector.writer):
-        is_new_folder = not target.parent.exists()
         digest = _digest(collector.writer.parts())
         if plain.exists() and _digest([read_bytes(plain)]) != digest:
             target = plain.with_name(f"{stem}-{digest}.bin")
             collector = WeightCollector(f"{FOLDER}{target.name}")
             text = to_text(graph, weights=collector)
-        is_new = not target.exists()
-        target.parent.mkdir(parents=True, exist_ok=True)
-    before = _named_weights(path, stem)
-    try:
-        if len(collector.writer):
-            write_whole(target, collector.writer.parts())
-        write_whole(path, text.encode("utf-8"))
-    except BaseException:
-        if is_new:
-            with suppress(OSError):
-                target.unlink(missing_ok=True)
-                if is_new_folder:
-                    target.parent.rmdir()
-        raise
-    for old in before - {target}:
-        with suppress(OSError):
-            old.unlink()
+    weights = collector.writer.parts() if len(collector.writer) else None
+    write_with_weights(path, text.encode("utf-8"), target, weights, _named_weights(path, stem))
 
 
 def _digest(parts: Iterable[bytes]) -> str:

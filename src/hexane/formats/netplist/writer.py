@@ -13,22 +13,24 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from math import log
+from math import isfinite, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import GraphError, Reason, UnsupportedError
-from hexane.files import write_whole
+from hexane.files import write_with_weights
 from hexane.formats.netplist.fields import DTYPES
 from hexane.formats.netplist.layers import AXES, ELEMENTWISE, NEURON_OPS
 from hexane.graph.ir import Graph, Op, Value
 from hexane.graph.ops.conv import geometry_of
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.graph.ops.slicing import slices_of
+from hexane.graph.parts import Names
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import RESHAPES
+from hexane.isa.numbers import fp16_bits, fp16_value
 
 VERSION = "1.0.9"
 """The version that the recorded plists state."""
@@ -36,8 +38,7 @@ ALIGNMENT = 64
 """Rows begin at multiples of this many bytes (docs/reference/engine-h13.md), and so do weights in the file here."""
 OUTPUT = "@output"
 """What ends an output's name, which the unit that gives it has without."""
-ONE = 15360
-"""1.0 as the bits of a float16."""
+ONE = fp16_bits(1.0)
 KINDS = {dtype: kind for kind, dtype in DTYPES.items()} | {"fp32": "Float16"}
 """Float32 is the interface of a model, not of the engine: whoever calls casts, as for the recorded plists."""
 
@@ -61,13 +62,14 @@ class PlistUnits:
         self.units: dict[str, dict[str, Any]] = {}
         self.weights = bytearray()
         self.depth = any(value.rank == 5 for value in graph.main.values())
+        self.axes = AXES if self.depth else tuple(name for name in AXES if name != "Depth")
+        self.name = Names(first=2).unique
         self._units_by_value: dict[Value, str] = {}
-        self._names: set[str] = set()
 
     def place(self, shape: Sequence[int]) -> tuple[int, ...]:
         """A shape as N C H W, or N C D H W where the network has a depth."""
-        rank = 5 if self.depth else 4
-        if len(shape) > rank or (self.depth and len(shape) > 5):
+        rank = len(self.axes)
+        if len(shape) > rank:
             raise GraphError(f"{len(shape)} axes")
         first = (1, *shape) if len(shape) == 1 else (*shape, 1, 1)[: max(2, len(shape))] if shape else (1, 1)
         return (*first[:2], *(1,) * (rank - len(first)), *first[2:])
@@ -75,17 +77,8 @@ class PlistUnits:
     def axis(self, value: Value, axis: int) -> str:
         """The name of a tensor's axis."""
         axis %= value.rank
-        position = 1 if value.rank == 1 else axis if axis < 2 else axis - value.rank + (5 if self.depth else 4)
-        return (AXES if self.depth else ("Batch", "Channel", "Height", "Width"))[position]
-
-    def name(self, base: str) -> str:
-        """A name that nothing else has."""
-        name, count = base, 1
-        while name in self._names:
-            count += 1
-            name = f"{base}_{count}"
-        self._names.add(name)
-        return name
+        position = 1 if value.rank == 1 else axis if axis < 2 else axis - value.rank
+        return self.axes[position]
 
     def bottom(self, op: Op, value: Value) -> str:
         """The unit, or the input, that gives a value."""
@@ -97,7 +90,7 @@ class PlistUnits:
         """The entry of an input."""
         if value.dtype not in KINDS:
             raise UnsupportedError(f"net.plist has no {value.dtype} values", where=f"input {value.name!r}")
-        extents = dict(zip(AXES if self.depth else (*AXES[:2], *AXES[3:]), self.place(value.shape)))
+        extents = dict(zip(self.axes, self.place(value.shape)))
         bytes_each = 1 if value.dtype in ("int8", "uint8") else 2
         row = -(-extents["Width"] * bytes_each // ALIGNMENT) * ALIGNMENT
         name = self._units_by_value[value] = self.name(value.name)
@@ -152,11 +145,9 @@ class PlistUnits:
                 continue
             values = np.asarray(numbers, np.float64).reshape(-1)
             if values.size == 1:
-                with np.errstate(over="ignore"):
-                    half = values.astype(np.float16)
-                if not np.isfinite(half).all():
+                params[f"{what}Scalar"] = fp16_bits(values[0])
+                if not isfinite(fp16_value(params[f"{what}Scalar"])):
                     raise refused(op, f"{values[0]:g} lies beyond 65504")
-                params[f"{what}Scalar"] = int(half.view(np.uint16)[0])
             elif values.size == channels:
                 start = self.stored(op, values)
                 data |= {f"{what}Count": channels, f"{what}Index": 0, f"{what}Offset": start, f"{what}Type": "Float16"}
@@ -386,8 +377,7 @@ def _reshaped(w: PlistUnits, op: Op, bottom: str, shape: Sequence[int]) -> None:
     if w.place(shape) == after:
         w.alias(op.output, bottom)
         return
-    names = AXES if w.depth else (*AXES[:2], *AXES[3:])
-    w.unit("Reshape", [bottom], {f"Reshaped{name}": n for name, n in zip(names, after)}, op.output)
+    w.unit("Reshape", [bottom], {f"Reshaped{name}": n for name, n in zip(w.axes, after)}, op.output)
 
 
 @writes("identity", "cast")
@@ -416,6 +406,12 @@ def to_plist(graph: Graph, weight_path: str = "net.weights") -> tuple[bytes, byt
 
     Raises UnsupportedError, naming the op, where a plist does not say what the graph does.
     """
+    network, weights = _network(graph)
+    return _text(graph, network, [weight_path] if weights else []), weights
+
+
+def _network(graph: Graph) -> tuple[dict[str, Any], bytes]:
+    """Inputs, units and outputs, with no weight file named yet; and the weights."""
     function = graph.main
     writing = PlistUnits(graph)
     names = [writing.name(value.name.removesuffix(OUTPUT) + OUTPUT) for value in function.outputs]
@@ -439,33 +435,28 @@ def to_plist(graph: Graph, weight_path: str = "net.weights") -> tuple[bytes, byt
         "Inputs": list(inputs),
         "Outputs": list(outputs),
         "Units": list(writing.units),
-        "Weights": [weight_path] if writing.weights else [],
+        "Weights": [],
         **inputs,
         **writing.units,
         **outputs,
     }
+    return network, bytes(writing.weights)
+
+
+def _text(graph: Graph, network: dict[str, Any], weight_paths: list[str]) -> bytes:
     title = str(graph.metadata.get("name", "net")) if graph.metadata.get("format") == "netplist" else "net"
-    content = {"Networks": [title], "Version": VERSION, title: network}
-    return plistlib.dumps(content, sort_keys=False), bytes(writing.weights)
+    content = {"Networks": [title], "Version": VERSION, title: network | {"Weights": weight_paths}}
+    return plistlib.dumps(content, sort_keys=False)
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write ``NAME.plist`` and, where there are weights, ``NAME-DIGEST.weights`` beside it.
-
-    Weights go first and under a name of their own, so that no text ever stands beside weights of another one; those
-    that the text named before go last.
-    """
+    """Write ``NAME.plist`` and, where there are weights, ``NAME-DIGEST.weights`` beside it (`write_with_weights`)."""
     path = Path(path)
-    pattern = re.compile(rf">({re.escape(path.stem)}-[0-9a-f]{{16}}\.weights)<")
-    _, weights = to_plist(graph)
+    network, weights = _network(graph)
     weight_file = path.with_name(f"{path.stem}-{sha256(weights).hexdigest()[:16]}.weights")
-    text, _ = to_plist(graph, weight_file.name)
-    before: set[str] = set()
+    before: set[Path] = set()
     with suppress(OSError, ValueError):
-        before = set(pattern.findall(path.read_text("utf-8")))
-    if weights:
-        write_whole(weight_file, weights)
-    write_whole(path, text)
-    for name in before - {weight_file.name}:
-        with suppress(OSError):
-            path.with_name(name).unlink()
+        names = re.findall(rf">({re.escape(path.stem)}-[0-9a-f]{{16}}\.weights)<", path.read_text("utf-8"))
+        before = {path.with_name(name) for name in names}
+    text = _text(graph, network, [weight_file.name] if weights else [])
+    write_with_weights(path, text, weight_file, weights or None, before)

@@ -10,6 +10,7 @@ import numpy as np
 from hexane.errors import Reason, UnsupportedError
 from hexane.formats.onnx.file import import_onnx
 from hexane.graph import Op, Value
+from hexane.graph.parts import Names
 from hexane.graph.types import DTYPES, TensorType
 
 OPSET = 21
@@ -57,21 +58,13 @@ class Writing:
         self.initializers: list[Any] = []
         self.notes: dict[str, int] = {}
         self._constants: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self.unique = Names(first=2).unique
         self._names: dict[int, str] = {}
         self._kept: list[Value] = []
 
     def note(self, text: str) -> None:
         """Count something that is worth a sentence."""
         self.notes[text] = self.notes.get(text, 0) + 1
-
-    def unique(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
 
     def name(self, value: Value) -> str:
         """The name of a value; a constant becomes an initializer at the first call."""

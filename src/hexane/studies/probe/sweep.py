@@ -69,6 +69,7 @@ def values_of(image: Image, path: str, text: str) -> list[int]:
     handle = image.tasks[task].handle(name)
     kind = handle.field.kind if handle.field else None
     names = dict(kind.names) if isinstance(kind, Values) else {}
+    by_name = {n: v for v, n in names.items()}
     takes = ", ".join(f"{n} = {v}" for v, n in names.items()) or f"0 to {handle.limit:#x}"
     numbers: list[int] = []
     for part in text.split(","):
@@ -77,9 +78,11 @@ def values_of(image: Image, path: str, text: str) -> list[int]:
             if part.strip() == "all":
                 numbers += sorted(names) if names else range(min(handle.limit, MOST) + 1)
             elif dots:
-                numbers += range(int(first, 0), int(last, 0) + 1)
+                values = range(int(first, 0), int(last, 0) + 1)
+                numbers += values[: MOST + 1]  # more are refused below
+                numbers += values[-1:]
             else:
-                numbers.append(next((v for v, n in names.items() if n == first), None) or int(first, 0))
+                numbers.append(by_name[first] if first in by_name else int(first, 0))
         except ValueError:
             raise UsageError(f"--values {part!r}", hint=f"{handle.name} takes {takes}") from None
     numbers = list(dict.fromkeys(numbers))
