@@ -48,7 +48,7 @@ test-all: setup
 	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow'
 
 claims: setup
-	$(BIN)/python tools/claims.py $(ALL)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/claims.py $(ALL)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -204,6 +204,14 @@ def networks() -> list[str]:
     return [network.name for network in NETWORKS]
 
 
+def training_rows() -> Iterator[tuple[str, str, str]]:
+    """Shape, chip and way of renewing weights of the rows of docs/training.md."""
+    page = (ROOT / "docs" / "training.md").read_text()
+    for shape, rows in re.findall(r"<!-- shapes: (.*?) -->(.*?)<!-- end -->", page, re.DOTALL):
+        for chip, way in re.findall(r"^\| ([^|]+) \| (\w+) \|", rows, re.MULTILINE):
+            yield shape, chip, way
+
+
 def training_row(shape: str, chip: str, way: str) -> list[str]:
     """A line of docs/training.md on a published shape; a minute of a processor, and 2 GB."""
     from training_shapes import line_of
@@ -263,13 +271,10 @@ def claims() -> Iterator[Claim]:
     yield Claim("timing: held out", page, cells("held out", *[NUMBER] * 5), calibrated, slow=True)
     pattern = rf"{NUMBER} rows, mean factor {NUMBER}\s+fitted, {NUMBER} with every row of a model left out"
     yield Claim("language models: rows, mean factor, left out", page, pattern, rates)
-    for shape, chip, way in (("Stories110M", "M1", "inputs"), ("Stories110M", "M1", "patch"),
-                             ("Stories110M", "M4", "inputs"), ("Stories110M", "M4", "patch"),
-                             ("parameter-golf", "M4", "inputs")):  # fmt: skip
-        name = "inputs" if way == "inputs" else "constants"
+    for shape, chip, name in training_rows():
         pattern = rf"<!-- shapes: {shape} -->[\s\S]*?^(\| {chip} \| {name} \|.*)$"
         yield Claim(f"training, {shape}, {chip}, {name}", "docs/training.md", pattern,
-                    partial(training_row, shape, chip, way), slow=True)  # fmt: skip
+                    partial(training_row, shape, chip, {"constants": "patch"}.get(name, name)), slow=True)  # fmt: skip
     for weights in ("fp16", "int8", "palette6", "palette4"):
         yield Claim(f"character model, {weights}: perplexity, float32's, same", "docs/language-models.md",
                     cells(weights, NUMBER, NUMBER, r"([\d.]+%)"), partial(characters, weights), slow=True)  # fmt: skip

@@ -442,3 +442,21 @@ def test_rows_that_a_turned_copy_writes_are_no_rows_of_its_result(n):
     program = hexane.compile(builder.graph, without=("in-place-moves",))
     x = np.arange(n, dtype=np.float16).reshape(1, n)
     np.testing.assert_array_equal(agreed(program, {"x": x})["y"], x.T[9:])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_result_that_stays_and_leaves_keeps_its_whole_tile():
+    """Keys and values of a prefill, which go to the cache and to the product: what stays is written at once."""
+    builder = GraphBuilder()
+    keys = builder.op(
+        "add", x=builder.input("k", (1, 4, 1024, 64), "fp16"), y=builder.input("shift", (1, 4, 1024, 64), "fp16")
+    )
+    values = builder.op("reshape", x=builder.input("v", (1, 1024, 256), "fp16"), shape=(1, 1024, 4, 64))
+    values = builder.op("transpose", x=values, perm=(0, 2, 1, 3))
+    queries = builder.op("reshape", x=builder.input("q", (1, 8, 1024, 64), "fp16"), shape=(1, 4, 2048, 64))
+    scores = builder.op("matmul", x=queries, y=keys, transpose_y=True)
+    scores = builder.op("add", x=scores, y=np.triu(np.full((2048, 1024), -4, np.float16)))
+    weights = builder.op("softmax", x=scores, axis=-1)
+    for result in (builder.op("matmul", x=weights, y=values), keys, values):
+        builder.output(result)
+    hexane.compile(builder.graph, "M4")

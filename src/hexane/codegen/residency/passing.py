@@ -109,12 +109,14 @@ def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -
     return best
 
 
-def last_resort(plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, Block]], arena: Arena) -> Fit:
-    """The lowest tile, at the places that were kept for it."""
+def last_resort(
+    plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, Block]], arena: Arena, *, whole: bool = False
+) -> Fit:
+    """The tile that ``reserved`` made room for, at the places that were kept for it."""
     bases = {side: block.base for side, block in sources}
     if any(end.side == RESULT for end in ends):
         bases[RESULT] = up(max([arena.top(ends[0].index), *(block.end for _, block in sources)]), UNIT)
-    return Fit(lowest_tile(plan), bases)
+    return Fit(plan.tile if whole else lowest_tile(plan), bases)
 
 
 def _bases(plan: Plan, ends: Sequence[End], arena: Arena, index: int) -> dict[str, int] | None:

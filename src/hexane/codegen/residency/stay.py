@@ -164,7 +164,7 @@ class _Zone:
         self.fits = {}
         for i, (ends, whole, row) in passing_by.items():
             found = passing.fit(self.plans[i], ends, arena, whole=whole)
-            self.fits[i] = found or passing.last_resort(self.plans[i], ends, row, arena)
+            self.fits[i] = found or passing.last_resort(self.plans[i], ends, row, arena, whole=whole)
         return None
 
     def _passing(
