@@ -23,7 +23,6 @@ from hexane.restrictions.remarks import remarks
 from hexane.restrictions.remedies import REMEDIES
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT_HOLDS = ("C2", "C3")  # weights that nobody writes into a file here; shapes that only a description holds
 
 
 def named(rows: tuple[Erratum, ...]) -> list:
@@ -38,32 +37,6 @@ def test_check_names_the_op_the_number_and_the_remedy(row: Erratum) -> None:
     (remark,) = [r for r in found if r.rule == row.rule][:1]
     assert remark.limit != "" and remark.found not in ("", "not known: give inputs") and remark.remedy and remark.source
     assert remark.status in ("confirmed", "disputed", "inferred") and remark.says and "{" not in remark.says
-
-
-@pytest.mark.parametrize("ending", ["mil", "onnx", "mlpackage"])
-def test_the_same_is_said_of_files(ending: str, tmp_path: Path) -> None:
-    """Each rule from each kind of file that can hold its network."""
-    if ending == "mlpackage":
-        pytest.importorskip("coremltools")
-    told, silent = set(), {}
-    for number, row in enumerate(ERRATA):
-        if row.rule in TEXT_HOLDS:
-            continue
-        path = tmp_path / f"{number}.{ending}"
-        try:
-            row.graph().save(path)
-            graph = hexane.load(path)
-        except HexaneError as error:
-            silent[row.name] = error.message
-            continue
-        graph.metadata.update({} if ending == "onnx" else row.metadata)
-        said = remarks(graph, hexane.chips.get(row.chip), row.values(graph))
-        if any(remark.rule == row.rule for rows in said.values() for remark in rows):
-            told.add(row.name)
-        else:
-            silent[row.name] = "nothing is said"
-    print(ending, silent)
-    assert len(told) >= {"mil": 44, "onnx": 30, "mlpackage": 40}[ending], silent
 
 
 def test_numbers_within_the_limits_are_no_remark() -> None:

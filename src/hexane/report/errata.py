@@ -131,7 +131,7 @@ def _attention(b: GraphBuilder) -> Value:
 
 
 def _int8_weights(b: GraphBuilder) -> Value:
-    data = np.ones((8, 64), np.int8)
+    data = np.ones((64, 64), np.int8)
     weight = b.constexpr_affine_dequantize(quantized_data=data, zero_point=np.int8(0), scale=np.float16(0.01), axis=0)
     return b.linear(x=_x(b, *ROWS), weight=weight)
 
@@ -188,6 +188,28 @@ def _two_states(b: GraphBuilder) -> Value:
     return b.read_state(input=states[1])
 
 
+def _loop(b: GraphBuilder) -> Value:
+    x, count = _x(b, *ROWS), b.const(np.int32(0))
+    turns = {"i": count.type, "v": x.type}
+    with b.subblock(turns) as condition:
+        condition.set_outputs([b.less(x=condition.inputs[0], y=np.int32(3))])
+    with b.subblock(turns) as body:
+        i, v = body.inputs
+        body.set_outputs([b.add(x=i, y=np.int32(1)), b.relu(x=v)])
+    results: Any = b.op("while_loop", loop_vars=(count, x), blocks=(condition, body))
+    return results[1]
+
+
+def _slice_update(b: GraphBuilder) -> Value:
+    x, row = _x(b, 1, 4, 8, 64), _x(b, 1, 4, 1, 64, name="row")
+    return b.slice_update(x=x, update=row, begin=[0, 0, 2, 0], end=[1, 4, 3, 64])
+
+
+def _reshape_like(b: GraphBuilder) -> Value:
+    x, like = _x(b, *ROWS), _x(b, 8, 8, name="like")
+    return b.reshape_like(x=x, ref_tensors=(like,), begins=[0], ends=[2], end_masks=[False])
+
+
 def _gather(b: GraphBuilder) -> Value:
     return b.gather(x=_x(b, *ROWS), indices=_x(b, 4, dtype="int32", name="i"), axis=1)
 
@@ -222,7 +244,7 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("hard swish behind a flat product", "N15", "mul", "M4", _flat_hard_swish),
     Erratum("coremltools' rms norm inflates epsilon", "N16", "reduce_mean", "M3 Max", _rescaled_rms, {"x": LARGE}),
     Erratum("conv_transpose with output_shape", "N17", "conv_transpose", "M1",
-            _transposed(output_shape=[1, 8, 4, 4], pad_type="same")),
+            _transposed(output_shape=[1, 8, 4, 4])),
     Erratum("an epsilon that is 0 in fp16", "N18", "layer_norm", "M4", _one("layer_norm", axes=[-1], epsilon=1e-12)),
     Erratum("logits nearer than fp16 tells", "N19", "softmax", "M4", _one("softmax", 1, 4, axis=-1),
             {"x": [[10, 10.001, 1, 2]]}),
@@ -259,6 +281,27 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("the largest of 4,096", "sorted_axis", "reduce_argmax", "M4", _one("reduce_argmax", 1, 4096, axis=1)),
     Erratum("three spatial axes", "three_dimensional", "conv", "M1", _conv((8, 8, 3, 3, 3), 1, 8, 8, 8, 8)),
     Erratum("cumulative sums", "operation", "cumsum", "M4", _one("cumsum", *ROWS, axis=1)),
+    Erratum("a product by a constant", "P1", "matmul", "M4",
+            lambda b: b.matmul(x=_x(b, 64, 64), y=np.full((64, 64), 0.01, np.float16))),
+    Erratum("a loop", "control_flow", "while_loop", "M4", _loop),
+    Erratum("a shape that depends on data", "static_shape", "non_zero", "M4", _one("non_zero", 4, 4)),
+    Erratum("sums of integers", "element_type", "add", "M4",
+            lambda b: b.add(x=_x(b, *ROWS, dtype="int32"), y=_x(b, *ROWS, dtype="int32", name="y"))),
+    Erratum("six axes", "rank", "relu", "M1", _one("relu", 1, 2, 3, 4, 5, 6)),
+    Erratum("an update of what is no state", "update_of_no_state", "slice_update", "M4", _slice_update),
+    Erratum("an empty tensor", "no_elements", "relu", "M1", _one("relu", 1, 0, 4, 4)),
+    Erratum("an op of which no source speaks", "unlisted_operation", "reshape_like", "M4", _reshape_like),
+    Erratum("kernels of 30 rows", "kernel_height", "conv", "M1", _conv((8, 8, 30, 1), 1, 8, 64, 32)),
+    Erratum("8,192 groups", "group_count", "conv", "M1", _conv((8192, 1, 1, 1), 1, 8192, 1, 4, groups=8192)),
+    Erratum("computed weights", "runtime_weight", "conv", "M1",
+            lambda b: b.conv(x=_x(b), weight=_x(b, 8, 8, 1, 1, name="w"), pad_type="valid")),
+    Erratum("a linear layer with computed weights", "computed_matrix", "linear", "M4",
+            lambda b: b.linear(x=_x(b, *ROWS), weight=_x(b, 8, 64, name="w"))),
+    Erratum("tables that change along the inputs", "weights_along_inputs", "linear", "M4", _block_weights),
+    Erratum("a window of 32 columns", "pool_window", "max_pool", "M4",
+            _one("max_pool", 1, 8, 8, 64, kernel_sizes=[1, 32], strides=[1, 32], pad_type="valid")),
+    Erratum("a shuffle by 5", "shuffle_factor", "pixel_shuffle", "M4",
+            _one("pixel_shuffle", 1, 50, 8, 8, upscale_factor=5)),
 )  # fmt: skip
 
 HEAD = """# Errata

@@ -15,6 +15,7 @@ from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
+from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
 from hexane.graph.types import TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
@@ -89,10 +90,10 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
             continue
         evidence = words.pop("evidence", entry.evidence)
         there = ", ".join(f"{name} {word}" for name, word in words.items() if name in _MEASURES)
-        words = {"chip": chip.name, "op": op.type, **words}
+        words = {"chip": chip.name, "op": kind_of(op), **words}
         reason, advice = entry.says.format(**words), entry.advice.format(**words)
-        limit = words.get("limit", f"no {op.type}")
-        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or op.type))
+        limit = words.get("limit", f"no {kind_of(op)}")
+        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or kind_of(op)))
     return answers
 
 
@@ -138,7 +139,11 @@ def _constant(op: Op, param: str) -> bool:
 )
 def control_flow(op: Op, chip: Chip) -> Found:
     """{op} is control flow that depends on data, and the engine runs a fixed list of tasks"""
-    return {} if op.blocks else None
+    return {} if _is_control(op) else None
+
+
+def _is_control(op: Op) -> bool:
+    return bool(op.blocks) or kind_of(op) in CONTROL
 
 
 @rule("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "docs/reference/limits.md 9")
@@ -201,7 +206,7 @@ def no_elements(op: Op, chip: Chip) -> Found:
     """{value} has no elements, and an axis of size 0 is refused"""
     for value in _tensors(op):
         if 0 in value.shape:
-            return {"value": value.name}
+            return {"value": value.name, "limit": 1, "size": 0}
     return None
 
 
@@ -224,7 +229,7 @@ def extent(op: Op, chip: Chip) -> Found:
 def operation(op: Op, chip: Chip) -> Found:
     """Apple's compiler has no {op} for {chip}{remark}"""
     row = support(op.type, chip)
-    if row.verdict != REFUSED or row.remark == NO_SOURCE or op.blocks:
+    if row.verdict != REFUSED or row.remark == NO_SOURCE or _is_control(op):
         return None
     remark = f" ({row.remark})" if row.remark else ""
     return {"remark": remark, "instead": instead_of(op.type), "evidence": row.evidence}
@@ -234,7 +239,7 @@ def operation(op: Op, chip: Chip) -> Found:
 def unlisted_operation(op: Op, chip: Chip) -> Found:
     """no source says that Apple's compiler has {op}"""
     refused = support(op.type, chip)
-    return None if refused.remark != NO_SOURCE or op.blocks else {"instead": instead_of(op.type)}
+    return None if refused.remark != NO_SOURCE or _is_control(op) else {"instead": instead_of(op.type)}
 
 
 @rule(
@@ -269,7 +274,7 @@ def three_dimensional(op: Op, chip: Chip) -> Found:
     """a {op} over three spatial axes has no path on {chip}"""
     if op.type not in ("conv", "conv_transpose", "avg_pool", "max_pool") or op.arg("x").rank < 5:
         return None
-    return None if chip.generation.feature_level >= 7 else {}
+    return None if chip.generation.feature_level >= 7 else {"rank": op.arg("x").rank, "limit": 4}
 
 
 @rule("use no more than {limit} groups", "docs/reference/limits.md 1.1")
@@ -286,13 +291,13 @@ def runtime_weight(op: Op, chip: Chip) -> Found:
     """the weight of the convolution is computed, and {chip} takes constants only"""
     if op.type not in ("conv", "conv_transpose") or _constant(op, "weight"):
         return None
-    return None if chip.generation.feature_level >= 7 else {}
+    return None if chip.generation.feature_level >= 7 else {"param": "weight", "limit": "constants"}
 
 
 @rule("write it as matmul, which takes two computed operands", "docs/reference/mil.md 5.3")
 def computed_matrix(op: Op, chip: Chip) -> Found:
     """the weight of linear is computed, and MIL's linear takes constants only"""
-    return {} if op.type == "linear" and not _constant(op, "weight") else None
+    return {"param": "weight", "limit": "constants"} if op.type == "linear" and not _constant(op, "weight") else None
 
 
 @rule(
@@ -302,7 +307,8 @@ def computed_matrix(op: Op, chip: Chip) -> Found:
 def weights_along_inputs(op: Op, chip: Chip) -> Found:
     """the tables or scales of the weights change along the inputs, and Apple's compiler takes those of outputs only"""
     kernel = kernel_of(op)
-    return {} if kernel is not None and changes_along_inputs(*kernel) else None
+    along = kernel is not None and changes_along_inputs(*kernel)
+    return {"axis": "inputs", "limit": "one per output"} if along else None
 
 
 @rule("split the sum over K: slice both operands, multiply the parts, add the products", "docs/reference/limits.md 3")

@@ -21,7 +21,10 @@ def matmul_by_a_constant(subject: Subject) -> Found:
         x, y = statement.value("x"), statement.value("y")
         for value, param in ((x, "x"), (y, "y")):
             if value is not None and (value.is_constant or (value.op and value.op.type.startswith("constexpr_"))):
-                yield hit(statement.place_of(param), name=value.name)
+                shape = "x".join(map(str, value.shape))
+                yield hit(
+                    statement.place_of(param), name=value.name, limit="computed operands", found=f"constant {shape}"
+                )
                 break
 
 

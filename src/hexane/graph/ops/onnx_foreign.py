@@ -13,13 +13,16 @@ import io
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
 
 
 def types_text(types: list[TensorType]) -> str:
@@ -119,3 +122,12 @@ def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[Tens
 def foreign(values, kind, model, types):
     """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
     return run_node(model, kind, values)
+
+
+CONTROL = frozenset(("If", "Loop", "Scan"))
+"""ONNX's ops that hold graphs of their own, and run them as data say."""
+
+
+def kind_of(op: Op) -> str:
+    """What an op is called where it came from: the node's type of one that only onnxruntime runs."""
+    return str(op.arg("kind")) if op.type == "onnx.Foreign" else op.type
