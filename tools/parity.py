@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
@@ -18,11 +19,11 @@ from codegen.parity import DIFFERENT, LAYERS  # noqa: E402
 from codegen.programs import (  # noqa: E402
     differences,
     equal_tasks,
-    every_program,
     expected_tasks,
     graph_of,
     load,
     made_tasks,
+    one_layer,
     several_layers,
 )
 from hexane.errors import HexaneError  # noqa: E402
@@ -47,7 +48,8 @@ class Result:
     def __init__(self, target: str) -> None:
         self.families: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         self.different: list[str] = []
-        paths = every_program(target)
+        self.layers: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        paths = one_layer(target)
         for path in paths:
             program = load(path)
             wanted = expected_tasks(program)
@@ -55,6 +57,7 @@ class Result:
                 found = differences(made_tasks(graph_of(program), target), wanted)
             except HexaneError as error:
                 found = [f"not on the engine: {error.message}"]
+            count_in(self.layers, program, same=not found)
             row = self.families[program["family"].removeprefix(f"{target}_")]
             row[0] += not found
             row[1] += 1
@@ -98,19 +101,48 @@ def document() -> str:
         if result.different:
             lines += ["", "What differs, and why. These are compiled by the rule, and run all the same.", ""]
             lines += ["| program | registers | reason |", "|---|---|---|", *result.different]
-    return "\n".join([*lines, *layers(), ""])
+    return "\n".join([*lines, *layers(results), ""])
 
 
-def layers() -> list[str]:
-    """Every decoded program of several layers: how many of its tasks are the same, and what differs first."""
+BINS = {1: "1", 2: "2", 4: "3, 4", 8: "5 to 8", 16: "9 to 16", 1 << 30: "17 and more"}
+"""Most operations of a network, and what the column says."""
+
+
+def count_in(bins: dict[int, list[int]], program: dict[str, Any], *, same: bool) -> None:
+    """Add a program to the column of its network's size."""
+    column = next(most for most in BINS if len(program["network"]["operations"]) <= most)
+    bins[column][0] += same
+    bins[column][1] += 1
+
+
+def layers(results: dict[str, Result]) -> list[str]:
+    """Programs by the size of their networks; of each of several layers what is the same."""
     rows, counts = [], []
     for target in DIFFERENT:
         found = [row_of(path, target) for path in several_layers(target)]
+        for path, (_, a, b, text) in zip(several_layers(target), found):
+            count_in(results[target].layers, load(path), same=a == b and text == "the same")
         if found:
             same, tasks = sum(a == b for _, a, b, _ in found), sum(b for _, _, b, _ in found)
             counts.append(f"| {target} | {same} | {len(found)} | {sum(a for _, a, _, _ in found)} | {tasks} |")
         rows += [f"| {target} | {name} | {a} / {b} | {text} |" for name, a, b, text in found]
     return [
+        "",
+        "## By number of layers",
+        "",
+        "Programs whose words are all the same, of those that are known, by the operations of their networks (MIL).",
+        "A dash: no program is known. What is not known beyond them: convolutions, pools, additions and concatenations",
+        "in one network, networks of more than 24 tasks, and chains on H15, H16, H17 and H18 at all. Dialect `apple`",
+        "applies the rules of H14 and M4 there, and marks them INFERRED.",
+        "",
+        "| target | " + " | ".join(BINS.values()) + " |",
+        "|---|" + "---|" * len(BINS),
+        *(
+            f"| {target} | "
+            + " | ".join("{} of {}".format(*r.layers[m]) if r.layers[m][1] else "-" for m in BINS)
+            + " |"
+            for target, r in results.items()
+        ),
         "",
         "## Several layers",
         "",

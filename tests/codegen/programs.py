@@ -76,6 +76,11 @@ def several_layers(target: str) -> list[Path]:
     return [path for path in every_program(target, SETS) if "chain" in load(path)["family"]]
 
 
+def one_layer(target: str) -> list[Path]:
+    """All other decoded programs of a target, of all sets."""
+    return [path for path in every_program(target, SETS) if "chain" not in load(path)["family"]]
+
+
 def equal_tasks(made: list[Task], wanted: list[Task]) -> int:
     """Tasks whose words are the same at the same place."""
     return sum(ours.words() == theirs.words() for ours, theirs in zip(made, wanted))

@@ -11,11 +11,10 @@ import pytest
 
 import hexane
 from codegen.parity import DIFFERENT
-from codegen.programs import differences, expected_tasks, graph_of, load
-from facts import fact_params
+from codegen.programs import differences, every_program, expected_tasks, graph_of, load, one_layer, several_layers
 
 MISFITS = DIFFERENT["h13"]
-H13 = [*fact_params("apple/h13/*.json"), *fact_params("apple/more/h13/*.json")]
+H13 = [pytest.param(path, id=path.stem) for path in (*one_layer("h13"), *several_layers("h13"))]
 
 
 @pytest.mark.parametrize("path", H13)
@@ -35,7 +34,7 @@ def test_words_equal_apples(path):
     assert surfaces_of(image) == {t["name"]: recorded(t) for t in program["tensors"]}
 
 
-@pytest.mark.parametrize("path", H13[::4])
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in every_program("h13")[::4]])
 def test_the_default_is_never_predicted_slower(path):
     """Of every fourth program: another form where it is faster, or as fast with other addresses in L2."""
     graph = graph_of(load(path))
@@ -56,4 +55,4 @@ def recorded(tensor):
 
 
 def test_enough_programs():
-    assert len(H13) - len(MISFITS) >= 200
+    assert len(H13) - len(MISFITS) >= 250

@@ -33,6 +33,10 @@ class Choices:
     steps_kernels : the kernel DMA steps through the batches of a computed kernel and through passes of the cores.
     alone_side_by_side : source 2 may come alone with several channels side by side; H14 has no known word for that.
     fat_tiles : a convolution of two outputs per core gives four to each pair of cores, on tiles of one patch.
+    rows_as_channels : a reduction over the rows of one channel has the rows as channels, not as groups.
+    ring_of_sums : sums over channels leave through one row of L2, not from a map of them.
+    plain_columns : a second operand of one column stands right behind the first, without a pad.
+    stacks_units : few cores that only copy get several work units each, one core alone patches of twice the pixels.
     """
 
     small_area: int = 0
@@ -49,6 +53,10 @@ class Choices:
     plain_pixel_copies: bool = False
     steps_kernels: bool = False
     fat_tiles: bool = False
+    stacks_units: bool = False
+    plain_columns: bool = False
+    rows_as_channels: bool = False
+    ring_of_sums: bool = False
     mask_elements: int = 8
     holds_two_patches: bool = False
     alone_side_by_side: bool = True

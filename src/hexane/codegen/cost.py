@@ -13,7 +13,7 @@ DMA_BYTES_PER_US = 34130.0
 COEFFICIENTS_PER_US = 2855.0  # dense convolution: 2 coefficients per cycle at 1.43 GHz
 PE_PIXEL_TWO_NS = 8.87  # one-pixel channels, two operands
 PE_PIXEL_ONE_NS = 4.4  # the same with one operand, or with a two-row constant
-PE_GROUP_RESIDENT_NS = 2.7  # grouped reduction, per channel and group
+PE_GROUP_RESIDENT_NS = 2.7  # grouped reduction, per channel, group and 32 columns, or a folded row
 PE_GROUP_DMA_NS = 4.4
 NE_PIXEL_NS = 4.4  # copies and tables on one-pixel channels
 PE_ROW_NS = 16.2 / 256  # reduction of one long row, per column
@@ -75,7 +75,8 @@ def engine_ns(plan: Plan) -> float:
     if plan.unit == "PE":
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
             by_dma = plan.src is not None and plan.dst is not None
-            return channels * (PE_GROUP_DMA_NS if by_dma else PE_GROUP_RESIDENT_NS)
+            chunks = 1 if plan.h > 1 or plan.src is not None else -(-plan.w // 32)
+            return channels * (PE_GROUP_DMA_NS if by_dma else PE_GROUP_RESIDENT_NS * chunks)
         if plan.kind.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
         if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:

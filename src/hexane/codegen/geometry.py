@@ -33,7 +33,7 @@ def floor_log2(value: int) -> int:
 
 def cores_log2(channels: int) -> int:
     """log2 of the cores that share ``channels`` outputs (§4.3.1)."""
-    return min(4, floor_log2(channels))
+    return min(4, ceil_log2(channels))
 
 
 def transposing_cores_log2(wout: int) -> int:
@@ -92,10 +92,10 @@ def work_shape(
 
 
 def transposing_shape(
-    target: Target, channels: int, width: int, height: int, *, interleaved: bool
+    target: Target, channels: int, width: int, height: int, *, interleaved: bool, few: int = 16
 ) -> tuple[int, int, int]:
-    """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1)."""
-    s = largest_shape(width, height)
+    """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1); ``few`` channels share it."""
+    s = largest_shape(width, height, narrow=target.choices.narrow_copies)
     if channels == 1 and target.choices.plain_pixel_copies:
         return (0, 0, 0)
     if target.choices.shared_inputs:
@@ -106,7 +106,7 @@ def transposing_shape(
             return (pref, low, max(pref, s))
     if channels <= 8 and s == 4 and width <= 128:
         return (4, 4, 4)
-    if channels <= 8 or interleaved:
+    if channels <= few or interleaved:
         low = min(3, max(floor_log2(height), 7 - ceil_log2(width)))
         return (3, low, max(3, s))
     return (0, 0, s)

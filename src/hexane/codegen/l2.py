@@ -72,11 +72,12 @@ def ne_pad(
     stride: int = 1,
     turned: bool = False,
     narrow: bool = False,
+    pixels: int = 128,
 ) -> int:
     """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank.
 
     ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``narrow``: the
-    task reads no more than its patch's own cells.
+    task reads no more than its patch's own cells. ``pixels``: of a patch.
     """
     if height == 1 and not small and not turned:
         return 0
@@ -87,7 +88,7 @@ def ne_pad(
         patches = [(s, s)]
     else:
         lowest = low if pref else 2
-        candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
+        candidates = [t for t in range(lowest, s + 1) if (pixels >> t) <= width] or [s]
         patches = [(t, min(t, 3)) for t in candidates]
     rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
     reads = [(1 << t, (16 >> s) + 1 if narrow else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
@@ -108,6 +109,13 @@ def _free_of_conflicts(r: int, rows: int, units: int) -> bool:
             return False
         used |= banks
     return True
+
+
+def column_pad(block: int, width: int) -> int:
+    """Pad in bytes of a channel of which 16 are read at once, each ``width`` pixels: they share no bank."""
+    units = min(2, channel_stride(width) // UNIT)
+    free = (pad for pad in range(BANKS) if _free_of_conflicts((block // UNIT + pad) % BANKS, 16, units))
+    return UNIT * next(free, 0)
 
 
 def second_operand_base(end: int) -> int:

@@ -174,6 +174,7 @@ class Plan:
     shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
     cores_log2: int = 0
     fat_tile: bool = False  # two cores share a tile of twice the width and the outputs of both
+    stack_log2: int = 0  # work units that each core takes one above the other
     double_buffer: bool = False
     out_trans: bool = False
     power_category: int = 0  # for power estimation

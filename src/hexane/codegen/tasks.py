@@ -17,9 +17,11 @@ from hexane.codegen.geometry import (
     ceil_div,
     ceil_log2,
     cores_log2,
+    floor_log2,
     inputs_per_core,
     is_small_source,
     largest_shape,
+    patch_count,
     pe_patch,
     tile_height,
     transposing_cores_log2,
@@ -33,6 +35,7 @@ from hexane.codegen.operations import (
     NO_KERNEL,
     After,
     Element,
+    NeNonlinear,
     NeOp,
     PeKind,
     Reads,
@@ -50,6 +53,10 @@ if TYPE_CHECKING:
 STARTS = After.ANYTHING
 
 MOST_CORES_LOG2 = 4
+PLANAR_TILE = 32
+"""Rows of a planar task that does not fit L2 whole (programs for M4 and an early compiler's for M1)."""
+MOST_STACK_LOG2 = 3
+"""Work units that a core takes one above the other, at most eight."""
 
 
 def copy_plan(
@@ -115,7 +122,24 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
     if plan.fat_tile:
         pixels *= 2
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    stacked = alone and _stacks(target, plan)
+    if stacked and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
+        plan.fat_tile, pixels = True, 2 * pixels
     plan.shape = work_shape(target, plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
+    if stacked:
+        idle = MOST_CORES_LOG2 - plan.cores_log2 - plan.fat_tile
+        patches = patch_count(plan.wout, plan.hout, plan.shape[2], pixels)
+        plan.stack_log2 = min(idle, MOST_STACK_LOG2, floor_log2(patches))
+
+
+def _stacks(target: Target, plan: Plan) -> bool:
+    """Whether few cores get several work units each: copies, tables and maxima that leave, tables of several cores."""
+    if not target.choices.stacks_units or plan.out_trans or plan.mac.op not in (NeOp.BYPASS, NeOp.MAXIMUM):
+        return False
+    if plan.cores_log2 == MOST_CORES_LOG2 or plan.in_format is not Element.FP16 or plan.groups > 1:
+        return False
+    leaves = plan.dst is not None and not plan.dst_staged
+    return leaves or (plan.cores_log2 > 0 and plan.mac.nonlinear is NeNonlinear.TABLE)
 
 
 def by_dma(after: After, *, keep: bool = False) -> Reads:
@@ -148,11 +172,12 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
     assert plan.src is not None
     element = plan.src.element
+    wide = plan.fat_tile and plan.unicast > 0
     if keep:
         channel = l2.channel_stride(plan.w, element)
     else:
         low, pref = (plan.shape[1], plan.shape[0]) if plan.out_trans and plan.unicast else (0, 0)
-        channel = l2.ne_window(plan.w, element, kw=plan.kw, sx=plan.sx, ox=plan.ox, low=low, pref=pref)
+        channel = l2.ne_window(plan.w, element, kw=plan.kw, sx=plan.sx << wide, ox=plan.ox, low=low, pref=pref)
     row = plan.c * channel
     rows = plan.h
     streams = plan.dst is not None
@@ -168,6 +193,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         stride=plan.sy,
         turned=turned,
         narrow=alone and target.choices.narrow_copies,
+        pixels=PATCH_PIXELS << wide,
     )
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0
@@ -178,8 +204,8 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         if not bypass or plan.tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
             pad = 0
         plan.read_rows = max(0, read - plan.h)
-    elif plan.fat_tile:
-        plan.tile = min(plan.hout, 1 << plan.shape[2])
+    elif plan.fat_tile or plan.stack_log2:
+        plan.tile = min(plan.hout, 1 << plan.shape[2] + plan.stack_log2)
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
         plan.read_rows = max(0, read - plan.h)
     elif base + plan.h * (row + pad) + streams * l2.RESULT_ROOM > target.limits.l2_bytes:
@@ -284,10 +310,7 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING) -> None:
 
 
 def fit_pe(target: Target, plan: Plan) -> None:
-    """Cut a PE task in height when its regions exceed L2: the largest tile of whole patches that fits.
-
-    Apple's choice for such maps is not known; only speed depends on it (INFERRED).
-    """
+    """Cut a PE task in height when its regions exceed L2: 32 rows, fewer where they do not fit (INFERRED)."""
     patch = 1 << plan.patch[1]
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
     first = plan.reads.type is not SourceType.RESIDENT
@@ -311,14 +334,15 @@ def fit_pe(target: Target, plan: Plan) -> None:
         raise UnsupportedError(
             f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    plan.tile = min(tile, plan.h)
+    plan.tile = min(tile, plan.h, PLANAR_TILE)
     end = low + plan.tile * rows[0]
     if first and second:
         base = l2.second_operand_base(end)
         plan.source2 = Region(base, *_strides(plan.source2))
         end = base + plan.tile * plan.source2.row
     plan.result = Region(end, *_strides(plan.result))
-    plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
+    if plan.tile < PLANAR_TILE:
+        plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
 
 
 def _strides(region: Region) -> tuple[int, int, int, int]:

@@ -121,13 +121,16 @@ CONV_WINDOW = (
     F("31:30", "Oy*", "outputs per kernel position along H"),
 )
 
+WHOLE = 0x01000100
+"""A map of 256x256, which no task of Apple's compiler writes."""
+
 COMMON = RegisterBlock("Common", 0x0000, 19, "Shape of the work and how it is cut among the units", (
-    starred(_common["InDim"].at(0x00)),
+    starred(_common["InDim"].at(0x00), reset=WHOLE),
     starred(_common["InDepth"].at(0x04), reset=1),
     starred(_common["ChCfg"].at(0x08), reset=0x2A),
     starred(_common["Cin"].at(0x0C), reset=16),
     starred(_common["Cout"].at(0x10), reset=16),
-    starred(_common["OutDim"].at(0x14)),
+    starred(_common["OutDim"].at(0x14), reset=WHOLE),
     starred(_common["OutDepth"].at(0x18), reset=1),
     Register(0x1C, "OCGCfg*", "output channel groups", (
         F("2:0", "OCGSize*", "output channels of a core that share one pass", LOG2),

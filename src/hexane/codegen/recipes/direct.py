@@ -27,7 +27,12 @@ def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: 
     plan.broadcast1, plan.broadcast2 = axes_of_one(a, out), axes_of_one(b, out)
     plan.patch = pe_patch(out.w, out.h, operands=2)
     plan.source, end = _region(a, 0, plan)
-    plan.source2, end = _region(b, l2.second_operand_base(end), plan)
+    if plan.broadcast2 is Axes.W and fragment.target.choices.plain_columns:
+        channel = l2.channel_stride(1)
+        plan.source2 = Region(end, channel, b.c * channel, b.c * channel, b.c * channel)
+        end += b.h * b.c * channel
+    else:
+        plan.source2, end = _region(b, l2.second_operand_base(end), plan)
     plan.reads = tasks.by_dma(tasks.STARTS)
     tasks.streams_out(fragment.target, plan, end)
     _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])

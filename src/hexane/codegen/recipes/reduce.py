@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 FOLD_WIDTH = 128
+FOLDED_PATCH_LOG2 = 6
+"""Columns of the widest patch of a row that is folded, as a logarithm."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +229,14 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     if x.h == 1 and folds(x.w, by_dma=True):
         fold_row(plan, x.w)
         plan.src = replace(plan.src, row=x.w // 2)
-        plan.patch = pe_patch(plan.w, plan.h, operands=1)
-        channel = l2.channel_stride(x.w)
-        plan.source = Region(0, channel, x.w // 2, x.c * channel, x.c * channel)
-        plan.reads = tasks.by_dma(tasks.STARTS)
-        tasks.streams_out(fragment.target, plan, x.c * channel, explicit=False)
+        end = tasks.pe_source(plan, 0)
+        if plan.patch[0] > FOLDED_PATCH_LOG2:
+            plan.patch = (FOLDED_PATCH_LOG2, plan.patch[1])
+            channel = l2.channel_stride(1 << FOLDED_PATCH_LOG2)
+            block = x.c * channel
+            row = block + l2.pe_pad(block, channel, reduction=True)
+            plan.source, end = Region(0, channel, row, block, block), plan.h * row
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
         end = tasks.pe_source(plan, 0)
         tasks.streams_out(fragment.target, plan, end, explicit=False)
@@ -244,12 +249,31 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     if x.h == 1:
         plane(fragment, x, out, kind)
         return
+    if x.c == 1 and fragment.target.choices.rows_as_channels:
+        _rows_of_one_channel(fragment, x, out, kind)
+        return
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.c, groups=x.h)
         plan.final = kind.factor(x.w)
         plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
         plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
         end = tasks.pe_source(plan, 0)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        tasks.fit_pe(fragment.target, plan)
+        fragment.add(plan)
+
+
+def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    for n in range(x.n):
+        plan = kind.plan(x.w, 1, x.h)
+        plan.final = kind.factor(x.w)
+        plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch)
+        plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch)
+        tasks.pe_source(plan, 0)
+        region = plan.source
+        end = x.h * region.channel
+        end += l2.pe_pad(end, l2.channel_stride(64), reduction=True)
+        plan.source = replace(region, row=end)
         tasks.streams_out(fragment.target, plan, end, explicit=False)
         tasks.fit_pe(fragment.target, plan)
         fragment.add(plan)
@@ -274,6 +298,10 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
         plan.shape = (0, 0, plan.shape[2])
         end = tasks.ne_source(fragment.target, plan, 0)
         tasks.streams_out(fragment.target, plan, end)
+        if plan.fat_tile:
+            line = l2.channel_stride(x.w)
+            plan.result = Region(end, line, line, line, line)
+            plan.writes = Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan))
         fragment.add(plan)
 
 
@@ -309,8 +337,8 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         tasks.ne_source(fragment.target, turn, size)
         tasks.stays(turn, held)
         if staged:
-            line = up(2 * x.w, 64)
-            turn.dst = Dma(fragment.workspace(x.c * line), 0, line, line, x.c * line, x.c * line)
+            line = up(2 * x.c, 64)
+            turn.dst = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
             turn.dst_staged = True
         turn.holds = not staged
         fragment.add(turn)
@@ -330,10 +358,11 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         narrow = l2.channel_stride(x.w)
         total = x.h * narrow
-        plan.result = (
-            Region(size, narrow, total, narrow, 0) if x.h > 1 else Region(size, narrow, narrow, narrow, narrow)
-        )
-        plan.writes = Writes(ResultType.DMA_KEEP)
+        plan.result, plan.writes = Region(size, narrow, narrow, narrow, narrow), Writes(ResultType.DMA_KEEP)
+        if x.h > 1 and fragment.target.choices.ring_of_sums:
+            plan.writes = Writes(ResultType.DMA_STREAM)
+        elif x.h > 1:
+            plan.result = Region(size, narrow, total, narrow, 0)
         fragment.add(plan)
 
 
@@ -382,18 +411,19 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         tasks.choose_shape(fragment.target, turn)
         channel = l2.channel_stride(x.h)
         block = x.w * channel
-        size = x.c * block
+        pitch = block + l2.column_pad(block, x.h)
+        size = x.c * pitch
         tasks.ne_source(fragment.target, turn, size)
-        tasks.stays(turn, Region(0, channel, block, block))
+        tasks.stays(turn, Region(0, channel, pitch, block))
         turn.holds = True
         fragment.add(turn)
         plan = kind.plan(x.h, 1, x.c, groups=x.w)
         plan.final = kind.factor(x.h)
-        tasks.resident(plan, Region(0, block, block, block, channel), After.NE_RESULT)
+        tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         if folds(x.h):
             fold_row(plan, x.h)
-            plan.source = Region(0, block, x.h // 2, block, channel)
+            plan.source = Region(0, pitch, x.h // 2, block, channel)
             plan.patch = pe_patch(plan.w, plan.h, operands=1)
         group = x.c * 16
         tasks.stays(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
@@ -401,10 +431,13 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         fragment.add(plan)
         back = tasks.copy_plan(fragment.target, x.w, x.c, 1, out_trans=True)
         back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
-        back.shape = tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False)
+        back.shape = tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)
         back.tile = tasks.patch_row(back)
         tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
         back.result, back.writes = Region(size + x.w * group), l2.AUTOMATIC
+        line = l2.channel_stride(x.w)
+        if line > l2.UNIT:
+            back.result, back.writes = Region(back.result.base, line, line, line, line), Writes(ResultType.DMA_STREAM)
         fragment.add(back)
 
 

@@ -90,12 +90,18 @@ def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
 def _map_row(x: Tensor) -> tuple[int, int]:
     channel = l2.channel_stride(x.w)
     block = x.c * channel
-    return channel, block + l2.pe_pad(block, channel)
+    return channel, _padded(block) if channel <= 8 * l2.UNIT else block
+
+
+def _padded(block: int) -> int:
+    return block + l2.pe_pad(block, 4 * l2.UNIT)
 
 
 def _fits(target: Target, x: Tensor) -> bool:
-    _, row = _map_row(x)
-    return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
+    channel, row = _map_row(x)
+    padded = _padded(x.c * channel)
+    maps = row + padded + (row if padded > row else 0)
+    return x.h * maps + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
 
 
 def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
@@ -129,13 +135,15 @@ def load(fragment: Fragment, x: Tensor) -> Region:
 
 
 def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
-    """Last axis, several rows: six tasks; maps A and B, row values at 2|A| and 0 (§7.3)."""
+    """Last axis, several rows: six tasks; map, difference (and powers), row values behind them and at 0 (§7.3)."""
     held = load(fragment, x)
+    block, step = x.c * held.channel, x.c * 16
     size = x.h * held.row
-    step = x.c * 16
-    maximum = row_values(x, 2 * size)
+    moved = powers = replace(held, base=size, row=_padded(block))
+    if moved.row > held.row:  # rows that are folded have no pad: the powers stand apart, before the difference
+        powers, moved = replace(held, base=size), replace(moved, base=2 * size)
+    maximum = row_values(x, moved.base + x.h * moved.row)
     row_reduction(fragment, x, held, maximum, MAXIMUM, After.NE_RESULT)
-    moved = replace(held, base=size)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(maximum.base, 16, step, step)
@@ -145,16 +153,16 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     lock(minus, power)
     fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
-    tasks.stays(power, moved, after=After.NOTHING)
+    tasks.stays(power, powers, after=After.NOTHING)
     power.holds = True
     fragment.add(power)
-    row_reduction(fragment, x, moved, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
+    row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT)
-    scale.source2 = moved
-    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
+    scale.source2 = powers
+    tasks.streams_out(fragment.target, scale, powers.base + x.h * powers.row, after=After.NOTHING)
     fragment.add(scale)
 
 
@@ -165,7 +173,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
         c, h, source = h, c, replace(source, row=source.plane, plane=source.row)
     channel = l2.channel_stride(w)
     block = c * channel
-    row = block + l2.pe_pad(block, channel)
+    row = block + (l2.pe_pad(block, channel) if h > 1 else 0)
     step = channel + (l2.pe_pad(channel, channel) if h > 1 else 0)
     base = h * step
     size = h * row
@@ -195,8 +203,8 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
     scale.source2 = held
     if along_h:
-        scale.source = Region(small.base, small.row, small.channel, h * small.row)
-        scale.source2 = Region(held.base, held.row, held.channel, h * held.row)
+        scale.source = Region(small.base, small.row, small.channel, small.depth)
+        scale.source2 = Region(held.base, held.row, held.channel, held.depth)
     tasks.streams_out(fragment.target, scale, base + size, after=After.NOTHING)
     fragment.add(scale)
 

@@ -28,9 +28,7 @@ def set_table(plan: Plan, name: str, *args: float) -> None:
     """Give an NE task without weights its table: one copy that all cores share."""
     plan.mac = plan.mac.then(NeNonlinear.TABLE)
     plan.tables += (name,)
-    cores = 1 << plan.cores_log2
-    if plan.out_trans:
-        cores = min(cores, plan.cout)  # one channel with turned output enables one core (§4.3.1)
+    cores = min(1 << plan.cores_log2, plan.cout)  # cores without a channel have no stream
     plan.kernel = table_kernel(lookup_table(name, *args), cores, name)
 
 

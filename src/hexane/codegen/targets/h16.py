@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import Element
+from hexane.codegen.geometry import patch_count
+from hexane.codegen.operations import Element, NeOp
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
 
+ROOT_PATCH_NS = 9.33
+"""M4: a patch of a table of shifted values, per output of a core (rsqrt of 256x256 to 1024x1024: 9.28 to 9.40)."""
 BYTES = (Element.INT8, Element.UINT8)
 
 
@@ -29,12 +32,15 @@ class H16(Later):
         }
     )
     marks_slow_tables = False
-    choices = replace(CHOICES, fat_tiles=True)
+    choices = replace(
+        CHOICES, fat_tiles=True, stacks_units=True, plain_columns=True, rows_as_channels=True, ring_of_sums=True
+    )
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)
         if plan.unit == "NE":
             values["Common.Cfg.FatTile"] = plan.fat_tile
+            values["Common.Cfg.WUStackLog2"] = plan.stack_log2
             if plan.in_format in BYTES and plan.kernel_format.element is Element.INT8:
                 values["NE.MACCfg.DoubleInt8"] = True
 
@@ -46,3 +52,10 @@ class H16G(H16):
     shown = H16.shown | {"byte_chain"}
     bytes_per_us = 68300.0
     macs_per_us = 4096 * 2364.0
+
+    def duration(self, plan: Plan) -> int:
+        found = super().duration(plan)
+        if not (plan.tables and plan.unicast and plan.mac.op is NeOp.SUM):
+            return found
+        lanes = -(-plan.cout // (1 << plan.cores_log2))
+        return max(found, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hexane.codegen.choices import Choices
-from hexane.codegen.cost import dma_bytes, engine_ns
+from hexane.codegen.cost import PE_GROUP_DMA_NS, dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
-from hexane.codegen.operations import After, Hint, ReadHint, ResultType, SourceType, WriteHint
+from hexane.codegen.operations import After, Hint, PeKind, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
@@ -23,7 +23,7 @@ CHOICES = Choices(
     small_patch=True,
     shared_inputs=True,
     narrow_copies=True,
-    copy_weight=36,
+    copy_weight=31,
     folds_products=False,
     direct_operands=True,
     turned_quotients=False,
@@ -119,6 +119,8 @@ class Later(Packed):
         if plan.streams_in:
             return 0
         engine = 0.0 if plan.pairs else self.pace * engine_ns(plan)  # operands that are kept cost nothing
+        if plan.kind is PeKind.REDUCE and plan.groups > 1:
+            engine = min(engine, plan.c * plan.groups * PE_GROUP_DMA_NS)
         if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
             taps = plan.c * plan.kh * plan.kw * plan.groups
             engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hexane.isa.compose.rules import KERNEL, RESULT, SECOND, SOURCE, TABLE, Position, Rules
 
 RULES = Rules(
-    always=("Common.InDim", "Common.OutDim", "Common.TileCfg", "Common.TaskInfo"),
+    always=("Common.TileCfg", "Common.TaskInfo"),
     log_events=Position(only=0x2A, first=0x08, middle=0, last=0x22),
     debug_position=Position(only=0x68, first=0x68, middle=0, last=0x68),
     page_mask="Header[6].PageMask",

@@ -6,7 +6,7 @@ from hexane.isa.compose.h16 import CACHE
 from hexane.isa.compose.rules import Position, Rules
 
 RULES = Rules(
-    always=("Common.InDim", "Common.OutDim", "Common.TileCfg", "Common.TaskInfo"),
+    always=("Common.TileCfg", "Common.TaskInfo"),
     log_events=Position(only=0x0300002A, first=0x08, middle=0, last=0x03000022),
     debug_position=Position(only=0x68, first=0x68, middle=0, last=0x68),
     page_mask="Header[6].PageMask",
