@@ -32,6 +32,7 @@ CALLS = {
     "emulate": ["emulate p.hwx --random 1"], "difference": ["emulate p.hwx --random 1 --diff p.hwx"],
     "bench": ["bench net.mil --device emulator --calls 1 --warmup 0"],
     "verify": ["verify net.mil --device emulator --calls 1"], "doctor": ["doctor"],
+    "pack": ["verify --pack questions --chip M1"],
     "compare": ["compare check.old check.new"], "probe-questions": ["probe --list"],
     "probe-asked": ["probe --device emulator --only post-scale -o answers.json"],
     "probe-sweep": ["probe p.hwx --sweep=0.NE.MACCfg.NonlinearMode --values=0..2"],

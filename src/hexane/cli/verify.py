@@ -18,9 +18,9 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def verify(
-        model: Annotated[Path | None, typer.Argument(help="A network; none with --claims.")] = None,
+        model: Annotated[Path | None, typer.Argument(help="A network; none with --claims and --pack.")] = None,
         device: Annotated[str, typer.Option(help="The device, as hexane.devices() names it.")] = "auto",
-        chip: Annotated[str, typer.Option(help="The chip; default: the device's, else M1.")] = "",
+        chip: Annotated[str, typer.Option(help="The chip; default: the device's, else M1; with --pack several.")] = "",
         inputs: Annotated[
             list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
         ] = None,
@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
         claims: Annotated[
             bool, typer.Option("--claims", help="Recompute the numbers that README and docs state; in a checkout.")
         ] = False,
+        pack: Annotated[
+            Path | None,
+            typer.Option(metavar="DIR", help="Write the open questions for a Mac without hexane: DIR/run.py."),
+        ] = None,
         every: Annotated[bool, typer.Option("--all", help="With --claims: those that take minutes, too.")] = False,
     ) -> None:
         """Say whether an engine computed a network: bits, time, counters, power rail and plan, where they can be read.
@@ -47,6 +51,11 @@ def register(app: typer.Typer) -> None:
         """
         if claims:
             raise typer.Exit(_claims(every, json))
+        if pack is not None:
+            if model is not None:
+                raise UsageError("a pack takes no network", hint="hexane verify --pack DIR --chip M1,M4")
+            _pack(pack, chip, json=json)
+            return
         if model is None:
             raise UsageError("no network is given", hint="hexane verify MODEL, or hexane verify --claims")
         import hexane
@@ -87,6 +96,28 @@ def register(app: typer.Typer) -> None:
             )
         if found.status:
             raise typer.Exit(found.status)
+
+
+def _pack(folder: Path, chip: str, *, json: bool) -> None:
+    """Write a pack, and say what is in it."""
+    from hexane.cli.console import print_json, print_rows
+    from hexane.cli.progress import Bar
+    from hexane.studies.probe.pack import CHIPS, write_pack
+
+    names = [name.strip() for name in chip.split(",")] if chip else CHIPS
+    with Bar(quiet=json) as bar:
+        bar.stage("networks", None)
+        data = write_pack(folder, names, lambda *_: bar.step())
+    choices = sum(len(rows) for network in data["networks"] for rows in network["expected"].values())
+    if json:
+        counts = {"networks": len(data["networks"]), "choices": choices, "left_out": data["left_out"]}
+        print_json({"schema": "hexane-pack/1", "folder": str(folder), "chips": data["chips"], **counts})
+        return
+    if data["left_out"]:
+        print_rows([list(row) for row in data["left_out"].items()], ["left out", "why"])
+    typer.echo(f"{len(data['networks'])} networks with the bits of {choices} choices for {', '.join(data['chips'])}")
+    typer.echo(f"on a Mac: pip install coremltools numpy; python3 {folder}/run.py -o answers.json")
+    typer.echo("read the answers with: hexane probe --read answers.json")
 
 
 def _claims(every: bool, json: bool) -> int:

@@ -122,11 +122,11 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
     if plan.fat_tile:
         pixels *= 2
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
-    stacked = alone and _stacks(target, plan)
-    if stacked and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
+    stacks = alone and _stacks(target, plan)
+    if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
         plan.fat_tile, pixels = True, 2 * pixels
     plan.shape = work_shape(target, plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
-    if stacked:
+    if stacks:
         idle = MOST_CORES_LOG2 - plan.cores_log2 - plan.fat_tile
         patches = patch_count(plan.wout, plan.hout, plan.shape[2], pixels)
         plan.stack_log2 = min(idle, MOST_STACK_LOG2, floor_log2(patches))

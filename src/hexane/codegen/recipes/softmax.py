@@ -90,17 +90,17 @@ def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
 def _map_row(x: Tensor) -> tuple[int, int]:
     channel = l2.channel_stride(x.w)
     block = x.c * channel
-    return channel, _padded(block) if channel <= 8 * l2.UNIT else block
+    return channel, _with_pad(block) if channel <= 8 * l2.UNIT else block
 
 
-def _padded(block: int) -> int:
+def _with_pad(block: int) -> int:
     return block + l2.pe_pad(block, 4 * l2.UNIT)
 
 
 def _fits(target: Target, x: Tensor) -> bool:
     channel, row = _map_row(x)
-    padded = _padded(x.c * channel)
-    maps = row + padded + (row if padded > row else 0)
+    pitch = _with_pad(x.c * channel)
+    maps = row + pitch + (row if pitch > row else 0)
     return x.h * maps + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
 
 
@@ -139,7 +139,7 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     held = load(fragment, x)
     block, step = x.c * held.channel, x.c * 16
     size = x.h * held.row
-    moved = powers = replace(held, base=size, row=_padded(block))
+    moved = powers = replace(held, base=size, row=_with_pad(block))
     if moved.row > held.row:  # rows that are folded have no pad: the powers stand apart, before the difference
         powers, moved = replace(held, base=size), replace(moved, base=2 * size)
     maximum = row_values(x, moved.base + x.h * moved.row)

@@ -54,8 +54,8 @@ class H16G(H16):
     macs_per_us = 4096 * 2364.0
 
     def duration(self, plan: Plan) -> int:
-        found = super().duration(plan)
+        time = super().duration(plan)
         if not (plan.tables and plan.unicast and plan.mac.op is NeOp.SUM):
-            return found
+            return time
         lanes = -(-plan.cout // (1 << plan.cores_log2))
-        return max(found, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))
+        return max(time, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))

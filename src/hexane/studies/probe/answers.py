@@ -45,7 +45,7 @@ class Answers:
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
         entries = [
-            {**asdict(answer), "outputs": {name: _packed(array) for name, array in answer.outputs.items()}}
+            {**asdict(answer), "outputs": {name: entry_of(array) for name, array in answer.outputs.items()}}
             for answer in self.answers
         ]
         data = {"schema": SCHEMA, **{k: v for k, v in asdict(self).items() if k != "answers"}, "answers": entries}
@@ -82,7 +82,7 @@ def _text(value: Any) -> str:
 
 
 def _answer(entry: Any) -> Answer:
-    outputs = {_text(name): _array(packed) for name, packed in entry["outputs"].items()}
+    outputs = {_text(name): _array(array) for name, array in entry["outputs"].items()}
     seconds = entry.get("seconds")
     return Answer(
         _text(entry["question"]),
@@ -93,7 +93,8 @@ def _answer(entry: Any) -> Answer:
     )
 
 
-def _packed(array: np.ndarray) -> dict[str, Any]:
+def entry_of(array: np.ndarray) -> dict[str, Any]:
+    """An array as JSON holds it: dtype, shape, compressed bytes."""
     data = np.ascontiguousarray(array)
     return {
         "dtype": data.dtype.name,
@@ -102,10 +103,10 @@ def _packed(array: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _array(packed: Any) -> np.ndarray:
-    if packed["dtype"] not in DTYPES:
-        raise ValueError(f"dtype {packed['dtype']!r}")
-    dtype, shape = np.dtype(packed["dtype"]), tuple(packed["shape"])
+def _array(entry: Any) -> np.ndarray:
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"dtype {entry['dtype']!r}")
+    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
     if any(type(extent) is not int for extent in shape):
         raise ValueError("an extent that is no whole number")
     count = 1
@@ -114,7 +115,7 @@ def _array(packed: Any) -> np.ndarray:
     if not 0 <= count <= MOST_ELEMENTS or min(shape, default=0) < 0:
         raise ValueError(f"shape {shape}")
     size = count * dtype.itemsize
-    raw = zlib.decompressobj().decompress(base64.b64decode(packed["data"], validate=True), size + 1)
+    raw = zlib.decompressobj().decompress(base64.b64decode(entry["data"], validate=True), size + 1)
     if len(raw) != size:
         raise ValueError(f"{len(raw)} bytes of data, {size} expected")
     return np.frombuffer(raw, dtype).reshape(shape)
