@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 import hexane
+from hexane.arithmetic.fast.workers import thread_count
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.studies.evaluation import intervals
+from hexane.studies.evaluation.evaluate import MOST_IN_PIECE
 from hexane.studies.evaluation.metrics import metric_named
-from hexane.studies.pieces import Cluster, Piece, Store, results
+from hexane.studies.pieces import Cluster, Piece, Store, results, started
 
 CLASSES = 4
 
@@ -195,6 +198,38 @@ def test_processes_give_the_same_bits(tmp_path: Path) -> None:
         for row in found["rows"]:
             del row["seconds"]
     assert strict_json(alone) == strict_json(both) and where.counts.computed and not where.counts.again
+
+
+def test_a_block_goes_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed, sent = pytest.importorskip("distributed"), []
+    submit = distributed.Client.submit
+
+    def noted(self: object, *args: object, key: str, **options: object) -> object:
+        sent.append(key)
+        return submit(self, *args, key=key, **options)
+
+    monkeypatch.setattr(distributed.Client, "submit", noted)
+    hexane.evaluate(network(), samples(600), weights="fp16,int8,palette1", layers=0, where=Cluster(2))
+    shared = [key for key in sent if key.startswith("shared-")]
+    blocks = -(-600 // MOST_IN_PIECE)
+    assert len(shared) == len(set(shared)) == 1 + 3 + blocks  # the network, three programs
+    assert sum(key.startswith("piece-") for key in sent) == 3 + (1 + 3) * blocks
+
+
+def threads(number: int) -> dict[str, np.ndarray]:
+    return {"threads": np.asarray(thread_count()), "trim": np.asarray(os.environ["MALLOC_TRIM_THRESHOLD_"])}
+
+
+def test_a_process_computes_on_one_thread_and_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.delenv("HEXANE_THREADS", raising=False)
+    pieces = [Piece.of(threads, n, arguments=(n,)) for n in range(4)]
+    where = Cluster(2)
+    with started(where):
+        found = [outcome for _, outcome in results(pieces, Store(), where)]
+        assert where.processes is not None
+    assert where.processes is None
+    assert all((int(one["threads"]), str(one["trim"])) == (1, str(1 << 28)) for one in found)
 
 
 def test_processes_know_a_metric_of_the_users(tmp_path: Path) -> None:

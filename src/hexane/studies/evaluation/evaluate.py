@@ -29,7 +29,7 @@ from hexane.studies.evaluation.network import (
     open_model,
     package_of,
 )
-from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, digest, result_here, results
+from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, digest, result_here, results, started
 
 PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 0.5, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
@@ -131,13 +131,12 @@ def blocks_of(data: Data, seconds: float, limit: int | None = None) -> list[np.n
     return [np.sort(order[first : first + size]) for first in range(0, count, size)]
 
 
-def block(data: Data, indices: np.ndarray) -> tuple[Samples, str]:
-    """Samples and what they are by content."""
+def block(data: Data, indices: np.ndarray) -> Shared:
+    """Samples (``data``), known by their content."""
     sample_block = data.take(indices)
     labels = sample_block.labels if sample_block.labels is not None else np.zeros(0)
-    return sample_block, digest(
-        *(part for item in sorted(sample_block.inputs.items()) for part in item), labels, data.has_labels
-    )
+    parts = (part for item in sorted(sample_block.inputs.items()) for part in item)
+    return Shared(digest(*parts, labels, data.has_labels), sample_block, passing=True)
 
 
 def sample_pieces(courses: Sequence[Course], layers: int) -> Iterator[Piece]:
@@ -150,17 +149,17 @@ def sample_pieces(courses: Sequence[Course], layers: int) -> Iterator[Piece]:
         going = [course for course in courses if not course.stopped and course.error is None]
         if not going:
             return
-        samples, content = block(first.data, indices)
+        samples = block(first.data, indices)
         for course in going:
             assert course.program is not None
             yield engine_piece(
-                course.network, course.form, course.program, samples, first.data.batch, first.metric, content
+                course.network, course.form, course.program, samples, first.data.batch, first.metric
             ).tagged((course, number, "engine"))
         if examined < layers:
-            some = _first(samples, min(layers - examined, max(1, layers // 8)) * max(first.data.batch, 1))
+            some = _first(samples.data, min(layers - examined, max(1, layers // 8)) * max(first.data.batch, 1))
             examined += max(1, len(some.indices) // max(first.data.batch, 1))
             for course in going:
-                label = f"{content} {len(some.indices)}"
+                label = f"{samples.digest} {len(some.indices)}"
                 piece = layers_piece(course.network, course.form, some, first.data.batch, label)
                 yield piece.tagged((course, number, "layers"))
 
@@ -225,10 +224,6 @@ def evaluate(
     Without labels the metric is against float32's own answers. Raises what compiling and running raise, UsageError for
     data that do not fit.
     """
-    samples, name = read_code(data)
-    network = open_model(model, shapes=shapes, bind=bind, data=samples)
-    dataset = open_data(samples, input_ports(network.graph), normalize=normalize, name=name)
-    judge = metric_named(metric, output, dataset.alphabet)
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", hint="1 or more")
     names = [target.name for target in chips.parse_list(chip if isinstance(chip, str) else ",".join(chip))]
@@ -240,11 +235,15 @@ def evaluate(
         NetworkForm(name, form, checked_level(level), option_pairs) for name in names for form in dict.fromkeys(formats)
     ]
     stop_rule = None if until is None else Until.parse(until)
-    blocks = blocks_of(dataset, network.seconds, limit)
-    courses = [Course(network, form, dataset, judge, stop_rule, blocks) for form in forms]
-    store = Store(None if keep is None else Path(keep))
     place = where or Cluster()
-    _run(courses, layers, store, place, on_progress)
+    with started(place):
+        samples, name = read_code(data)
+        network = open_model(model, shapes=shapes, bind=bind, data=samples)
+        dataset = open_data(samples, input_ports(network.graph), normalize=normalize, name=name)
+        judge = metric_named(metric, output, dataset.alphabet)
+        blocks = blocks_of(dataset, network.seconds, limit)
+        courses = [Course(network, form, dataset, judge, stop_rule, blocks) for form in forms]
+        _run(courses, layers, Store(None if keep is None else Path(keep)), place, on_progress)
     return evaluation_of(courses, until)
 
 

@@ -132,23 +132,23 @@ def compile_piece(network: Network, form: NetworkForm) -> Piece:
     )  # fmt: skip
 
 
-def float32_piece(network: Network, samples: Samples, batch: int, metric: Metric, content: str) -> Piece:
-    """Answers and scores in float32; ``content`` is the samples' digest."""
+def float32_piece(network: Network, samples: Shared, batch: int, metric: Metric) -> Piece:
+    """Answers and scores in float32."""
     return Piece.of(
-        in_float32, network.content, network.by, content, batch, metric.content,
-        what=f"samples of {network.name} in float32", arguments=(network.by, samples, batch, metric),
-        shared=(network.onnx or network.shared,),
+        in_float32, network.content, network.by, samples.digest, batch, metric.content,
+        what=f"samples of {network.name} in float32", arguments=(network.by, batch, metric),
+        shared=(network.onnx or network.shared, samples),
     )  # fmt: skip
 
 
 def engine_piece(
-    network: Network, form: NetworkForm, program: Shared, samples: Samples, batch: int, metric: Metric, content: str
+    network: Network, form: NetworkForm, program: Shared, samples: Shared, batch: int, metric: Metric
 ) -> Piece:
     """The same on the engine, with what changed. ``program``: a package, or the network at level graph."""
     return Piece.of(
-        on_engine, network.content, form.chip, form.weights, form.level, form.options, content, batch, metric.content,
-        network.by, what=f"samples of {network.name} on {form}", arguments=(form, samples, batch, metric),
-        shared=(program,), needs=(float32_piece(network, samples, batch, metric, content),),
+        on_engine, network.content, form.chip, form.weights, form.level, form.options, samples.digest, batch,
+        metric.content, network.by, what=f"samples of {network.name} on {form}", arguments=(form, batch, metric),
+        shared=(program, samples), needs=(float32_piece(network, samples, batch, metric),),
     )  # fmt: skip
 
 
@@ -250,9 +250,9 @@ def _nonfinite(outputs: Mapping[str, np.ndarray]) -> int:
     return sum(int(np.count_nonzero(~np.isfinite(a))) for a in outputs.values() if a.dtype.kind == "f")
 
 
-def in_float32(network: Shared, by: str, samples: Samples, batch: int, metric: Metric) -> Result:
-    """``above``, ``below``, ``nonfinite`` and ``answers`` of every sample."""
-    start = time.perf_counter()
+def in_float32(network: Shared, block: Shared, by: str, batch: int, metric: Metric) -> Result:
+    """``above``, ``below``, ``nonfinite`` and ``answers`` of every sample of a block."""
+    start, samples = time.perf_counter(), block.data
     run: Any
     if by == ONNXRUNTIME:
         session = network.opened(_onnx_session)
@@ -287,7 +287,7 @@ SMALL = 64
 
 
 def on_engine(
-    program: Shared, reference: Result, form: NetworkForm, samples: Samples, batch: int, metric: Metric
+    program: Shared, block: Shared, reference: Result, form: NetworkForm, batch: int, metric: Metric
 ) -> Result:
     """As ``in_float32``, with ``apart``: 0 where the answer is float32's, more where it is farther from it."""
     if form.level == "graph":
@@ -295,7 +295,7 @@ def on_engine(
         run = lambda inputs: with_engine_arithmetic(graph, inputs, form.chip)  # noqa: E731
     else:
         run = program.opened(opened_program).run
-    start = time.perf_counter()
+    start, samples = time.perf_counter(), block.data
     rows = []
     for first, count, inputs in _calls(samples, batch):
         for offset, outputs in enumerate(_each(run(inputs), count, batch)):

@@ -2,7 +2,8 @@
 
 from hexane.studies.pieces.piece import Piece, Result, Shared, code_digest, digest
 from hexane.studies.pieces.place import Cluster, Counts
-from hexane.studies.pieces.run import result_here, results
+from hexane.studies.pieces.run import result_here, results, started
 from hexane.studies.pieces.store import Store
 
-__all__ = ["Cluster", "Counts", "Piece", "Result", "Shared", "Store", "code_digest", "digest", "result_here", "results"]
+__all__ = ["Cluster", "Counts", "Piece", "Result", "Shared", "Store", "code_digest", "digest", "result_here", "results",
+           "started"]  # fmt: skip

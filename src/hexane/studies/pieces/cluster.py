@@ -1,17 +1,21 @@
 """Pieces on Dask: a window of them under way, everything else about them is the scheduler's business.
 
-Bytes that are shared are the result of a task of their own, so that each worker takes them once, from whichever worker
-is nearest, and Dask makes them anew where the workers that had them are gone. A result comes back to this process,
-which alone writes files: workers need share no folder with it. Where the scheduler itself is lost, another is waited
-for under the same address and what was under way is given out again.
+What is shared is the result of a task of its own, so that each worker takes it once, from whichever worker is nearest,
+and Dask makes it anew where the workers that had it are gone. A worker computes on one thread: there is a worker for
+each core, and helpers of several that look for work take the cores from all. A result comes back to this process, which
+alone writes files: workers need share no folder with it. Where the scheduler itself is lost, another is waited for
+under the same address and what was under way is given out again.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -23,10 +27,19 @@ from hexane.studies.pieces.store import Store
 
 AHEAD = 3
 """Pieces under way for each thread of the cluster: one at work, one with its data there, one to come."""
+PASSING = 2
+"""Blocks of samples that workers keep for pieces to come; those under way keep theirs."""
 ASK_S = 2.0
 """How often the scheduler is asked for the size of its cluster, which may grow and shrink."""
 MOST_TIMES = 12
 """How often a piece is given out again after its workers died; each time counts four deaths."""
+PROCESSES = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 1 << 28,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 25,
+    "distributed.worker.profile.enabled": False,
+}
+"""Dask's settings for processes of our own. Its own thresholds (bytes) give memory back to the system after every
+array and take it again for the next, a third of a worker's time; its profile looks at each thread every 10 ms."""
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError",
          "TimeoutError", "ClosedClientError", "StreamClosedError", "NoValidWorkerError")  # fmt: skip
 """Names of errors that say that a machine or a connection is gone, and nothing of the piece."""
@@ -58,14 +71,35 @@ def connected(where: Cluster) -> Iterator[Any]:
             for client in clients:
                 _close(client)
         return
-    with (
-        distributed.LocalCluster(
+    with processes_ahead(where) as local, distributed.Client(local.result(), set_as_default=False) as client:
+        yield lambda: client
+
+
+@contextmanager
+def processes_ahead(where: Cluster) -> Iterator[Any]:
+    """A future of Dask's processes on this machine, which start in another thread and end with the block."""
+    if where.processes is not None:  # somebody else's block
+        yield where.processes
+        return
+    require_dask()
+    with ThreadPoolExecutor(1) as thread:
+        where.processes = future = thread.submit(_processes, where)
+        try:
+            yield future
+        finally:
+            where.processes = None
+            future.result().close()
+
+
+def _processes(where: Cluster) -> Any:
+    import dask
+    import distributed
+
+    with dask.config.set(PROCESSES):
+        return distributed.LocalCluster(
             n_workers=where.workers, threads_per_worker=1, processes=True, memory_limit=where.memory,
             dashboard_address=":0", silence_logs=logging.CRITICAL,
-        ) as local,
-        distributed.Client(local, set_as_default=False) as client,
-    ):  # fmt: skip
-        yield lambda: client
+        )  # fmt: skip
 
 
 def _client(distributed: Any, address: str | None, patience_s: float) -> Any:
@@ -93,12 +127,17 @@ class _UnderWay:
         self.client, self.store = client, store
         self.futures: dict[str, Any] = {}
         self.shared: dict[str, Any] = {}
+        self.passing: OrderedDict[str, Any] = OrderedDict()
         self.ended: SimpleQueue[str] = SimpleQueue()
 
     def _sent(self, one: Shared) -> Any:
-        if one.digest not in self.shared:
-            self.shared[one.digest] = self.client.submit(_itself, one, key=f"shared-{one.digest}", pure=True)
-        return self.shared[one.digest]
+        futures = self.passing if one.passing else self.shared
+        if one.digest not in futures:
+            futures[one.digest] = self.client.submit(_itself, one, key=f"shared-{one.digest}", pure=True)
+        future = futures[one.digest]
+        while len(self.passing) > PASSING:
+            self.passing.popitem(last=False)
+        return future
 
     def give(self, piece: Piece) -> list[Piece]:
         """Give out a piece with what it needs; all that is new under way."""
@@ -110,7 +149,7 @@ class _UnderWay:
                 needs += self.give(need)
             before.append(self.futures[need.key] if result is None else result)
         self.futures[piece.key] = self.client.submit(
-            compute, code_digest(), piece.function, piece.arguments, *before, key=f"piece-{piece.key}", pure=True
+            _computed, code_digest(), piece.function, piece.arguments, *before, key=f"piece-{piece.key}", pure=True
         )
         self.futures[piece.key].add_done_callback(lambda _, key=piece.key: self.ended.put(key))
         return [*needs, piece]
@@ -118,6 +157,12 @@ class _UnderWay:
 
 def _itself(one: Shared) -> Shared:
     return one
+
+
+def _computed(code: str, function: Callable[..., Result], arguments: tuple[Any, ...], *before: Any) -> Result:
+    """``compute`` in a worker: on one thread, unless its environment says how many."""
+    os.environ.setdefault("HEXANE_THREADS", "1")
+    return compute(code, function, arguments, *before)
 
 
 def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Outcomes:

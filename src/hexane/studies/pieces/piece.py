@@ -25,13 +25,18 @@ def digest(*parts: Any) -> str:
     hasher = sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
-            head, data = f"array {part.dtype.str} {part.shape}", np.ascontiguousarray(part).tobytes()
+            head, data = f"array {part.dtype.str} {part.shape}", _bytes_of(part)
         elif isinstance(part, bytes):
             head, data = "bytes", part
         else:
             head, data = type(part).__name__, repr(part).encode()
-        hasher.update(f"{head} {len(data)}\n".encode() + data)
+        hasher.update(f"{head} {len(data)}\n".encode())
+        hasher.update(data)
     return hasher.hexdigest()
+
+
+def _bytes_of(array: np.ndarray) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
 
 
 @cache
@@ -44,10 +49,15 @@ def code_digest() -> str:
 
 @dataclass(frozen=True)
 class Shared:
-    """Bytes that many pieces need (a program, a network): they go to a worker once. Known by ``digest``."""
+    """What many pieces need: it goes to a worker once. Known by ``digest``.
+
+    data : the bytes of a program or a network, or any object that can be pickled.
+    passing : the pieces that need it follow each other (a block of samples), so that workers may drop it after them.
+    """
 
     digest: str
-    data: bytes = field(repr=False)
+    data: Any = field(repr=False)
+    passing: bool = False
 
     @classmethod
     def of(cls, data: bytes) -> Shared:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 from hexane.errors import HexaneError
 from hexane.studies.pieces.piece import Piece, Result
@@ -28,6 +30,7 @@ class Cluster:
     scheduler : the address of a Dask scheduler, in place of processes of our own.
     memory : of each process, as Dask writes it ("2GB"); "auto" shares the machine's.
     patience_s : how long a scheduler that does not answer is waited for.
+    processes : the processes of this machine, where they were started ahead of the first piece (``started``).
     """
 
     workers: int = 1
@@ -35,3 +38,4 @@ class Cluster:
     memory: str = "auto"
     patience_s: float = 600.0
     counts: Counts = field(default_factory=Counts)
+    processes: Future[Any] | None = field(default=None, repr=False)

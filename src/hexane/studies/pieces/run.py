@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from hexane.errors import HexaneError
 from hexane.studies.pieces.piece import Piece, Result, code_digest, compute
@@ -23,6 +24,18 @@ def results(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Out
     from hexane.studies.pieces.cluster import on_cluster
 
     return on_cluster(pieces, store, where)
+
+
+@contextmanager
+def started(where: Cluster) -> Iterator[None]:
+    """The processes of this machine start while the caller opens its files; they end with the block."""
+    if where.scheduler is not None or where.workers <= 1:
+        yield
+        return
+    from hexane.studies.pieces.cluster import processes_ahead
+
+    with processes_ahead(where):
+        yield
 
 
 def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outcomes:

@@ -18,7 +18,7 @@ from hexane.studies.evaluation.data import Data, open_data
 from hexane.studies.evaluation.evaluate import LAYERS, Course, OnProgress, Until, accept, blocks_of, sample_pieces
 from hexane.studies.evaluation.metrics import metric_named
 from hexane.studies.evaluation.network import Network, NetworkForm, compile_piece, open_model, package_of
-from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, results
+from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, results, started
 from hexane.studies.sweep.spec import Point, Spec
 from hexane.timing import estimate
 
@@ -67,9 +67,19 @@ def sweep(
     divided, in whatever order its pieces ended.
     """
     all_jobs: dict[str, Job] = {"estimate": estimated, **(jobs or {})}
-    places = _opened(spec)
-    count = 0
-    total = [sum(_count(place, spec) for place in places)]
+    cluster = where or Cluster()
+    with started(cluster):
+        places = _opened(spec)
+        _run(places, spec, store, cluster, all_jobs, on_progress)
+    return [_row(place, spec) for place in places]
+
+
+def _run(
+    places: list[_Place], spec: Spec, store: Store, cluster: Cluster, all_jobs: Mapping[str, Job],
+    on_progress: OnProgress | None,
+) -> None:  # fmt: skip
+    """Every place's pieces, computed and taken."""
+    count, total = 0, sum(_count(place, spec) for place in places)
 
     def pieces() -> Iterator[Piece | None]:
         going = [place for place in places if place.network is not None]
@@ -85,14 +95,12 @@ def sweep(
                 yield None
             yield from sample_pieces([course for course in group if course.error is None], _layers(group[0], going))
 
-    cluster = where or Cluster()
     with closing(results(pieces(), store, cluster)) as outcomes:
         for piece, outcome in outcomes:
             _take(piece, outcome, store, cluster.counts)
             count += 1
             if on_progress is not None:
-                on_progress("pieces", count, max(total[0], count))
-    return [_row(place, spec) for place in places]
+                on_progress("pieces", count, max(total, count))
 
 
 def _opened(spec: Spec) -> list[_Place]:
