@@ -27,6 +27,7 @@ FAMILIES = (
     "broadcast",
     "byte_chain",
     "conv",
+    "conv_pixels",
     "linear",
     "siblings",
     "matmul",

@@ -95,6 +95,10 @@ def moved_bytes(plan: Plan) -> int:
 
 def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
+    if weighted and plan.dst is not None and plan.dst.interleave > 1:
+        s = largest_shape(plan.wout, plan.hout)
+        plan.shape = (s, s, s)  # pixels side by side: whole patches (M4, 32x32)
+        return
     if weighted and is_small_source(target, plan.wout, plan.hout, kernel_bytes):
         one_by_one = plan.kw == plan.kh == 1
         choices = target.choices

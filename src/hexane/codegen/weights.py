@@ -43,8 +43,11 @@ class Weights:
         return None if scales is None or np.any(scales != scales[0]) else float(scales[0])
 
     def rows(self, first: int, count: int) -> Weights:
-        """Some of the outputs."""
-        part = slice(first, first + count)
+        """Neighbouring outputs."""
+        return self.outputs(slice(first, first + count))
+
+    def outputs(self, part: slice | np.ndarray) -> Weights:
+        """Some of the outputs, in the order of their numbers in ``part``."""
         if self.stream is None:
             return Weights(self.values[part])
         stored, scales = self.stream.stored, self.stream.scales

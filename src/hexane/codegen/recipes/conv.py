@@ -46,6 +46,14 @@ PAIR = 2  # outputs per core of a convolution whose cores work in pairs
 @recipe("conv", match=fused, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
+    fragment = lower(convolution_of(ops, context), context)
+    if ops[-1].type == "quantize":
+        fragment.evidence(Evidence.INFERRED, "results stored as bytes")
+    return fragment
+
+
+def convolution_of(ops: Sequence[Op], context: Context) -> Convolution:
+    """A convolution and what its task does behind the sums; UnsupportedError for a form that no task has."""
     op = ops[0]
     need_fp16(op.arg("x"))
     weight, bias = constant(op.arg("weight")), op.arg("bias")
@@ -59,10 +67,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
         start, uniform = parted_bias(start, weights)
     conv = Convolution(x, y, weights, start, window, epilogue, groups, uniform)
-    fragment = lower(replace(conv, parts=parts_of(conv, context)), context)
-    if epilogue.store:
-        fragment.evidence(Evidence.INFERRED, "results stored as bytes")
-    return fragment
+    return replace(conv, parts=parts_of(conv, context))
 
 
 def window_of(op: Op) -> Window:
@@ -121,10 +126,18 @@ def lower(conv: Convolution, context: Context) -> Fragment:
 
 
 def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:
-    x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
     if is_tall(fragment.target, conv):
         tall(fragment, conv, n)
         return
+    place_blocks(fragment, dense_plans(fragment, conv, n))
+
+
+def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -> list[Plan]:
+    """The tasks of one image, each with a block of the outputs; their places in L2 are the caller's.
+
+    ``of``: outputs of the convolution, where these are a part of them.
+    """
+    x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
     taps = x.c * window.kh * window.kw
     count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
     heads = Heads(conv.epilogue.table is not None, conv.bias is not None)
@@ -142,11 +155,16 @@ def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:
         )
         _pack_block(fragment.target, plan, part, block)
         assert plan.kernel is not None
-        if fragment.target.choices.fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
+        if (
+            fragment.target.choices.fat_tiles
+            and block.lanes == PAIR
+            and block.count == (of or y.c)
+            and not conv.single_patch
+        ):
             plan.fat_tile, plan.cores_log2, plan.ocg = True, plan.cores_log2 - 1, plan.ocg + 1
         tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
-    place_blocks(fragment, plans)
+    return plans
 
 
 def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> None:

@@ -72,6 +72,11 @@ def _byte_convolution(b: GraphBuilder, x: Value) -> Value:
     return b.conv(x=_bytes(b, x), weight=kernel, pad_type="same")
 
 
+def _sub_pixels(b: GraphBuilder, x: Value) -> Value:
+    """A convolution whose channels become pixels, as networks that enlarge pictures end."""
+    return b.pixel_shuffle(x=b.conv(x=x, weight=weights(32, 32, 3, 3), pad_type="same"), upscale_factor=2)
+
+
 def _byte_layers(b: GraphBuilder, x: Value) -> Value:
     """Two layers of int8 weights with bytes between them."""
     for seed in (1, 2):
@@ -164,6 +169,7 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "engine_table": (_hard_swish, (MAP,)),
     "matrix_chain": (_norm_of_product, ((1, 16, 64),)),
     "byte_chain": (_byte_layers, (MAP,)),
+    "convolution_to_pixels": (_sub_pixels, (MAP,)),
 }
 """Recipe -> what builds its network, and the shapes of the inputs."""
 
