@@ -19,7 +19,7 @@ MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LE
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
-BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL = range(24, 29)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS = range(24, 30)
 """Places in `Kernels.addresses`."""
 
 
@@ -41,9 +41,9 @@ def call_mac(typing, address, a, t, b, plain, n_plain, tested, n_tested, c, stri
 
 
 @intrinsic
-def call_follow(typing, address, a, t, b, n, sums, near):
+def call_follow(typing, address, a, t, b, n, sums, met, reach):
     """follow or follow_all."""
-    return _call(types.void, 6)
+    return _call(types.int64, 7)
 
 
 @intrinsic
@@ -108,7 +108,7 @@ def call_decode_rows(typing, address, source, n, values, exponents, norms):
 
 @intrinsic
 def call_three(typing, address, first, second, third):
-    """thresholds, interleave, widen_rows or widen_columns."""
+    """thresholds, interleave, widen_rows, widen_columns or scale_rows."""
     return _call(types.void, 3)
 
 

@@ -7,8 +7,8 @@ needs no copy of its input per kernel position.
 
 A block of tiles takes passes of `DEPTH` terms. In each pass and tile the terms of which none can be dropped run without
 a test, and the accumulators are emptied into integers before a partial sum could leave their range. Bounds (Cauchy and
-Schwarz, docs/reference/numerics.md 11.9) say when. Where the bound says that sums of a tile could reach the limit,
-running sums in float32 tell which of them did (`_careful`).
+Schwarz, docs/reference/numerics.md 11.9) say when. From the pass on where sums of a tile could reach the limit, they
+are followed from term to term (`_follow`).
 
 All of it is one piece of compiled code with one address (`address`), which other compiled code calls by that: what is
 linked into its callers is compiled again with each of them. It knows its operands by numbers too. Arrays take longer to
@@ -30,6 +30,7 @@ from hexane.arithmetic.fast.call import (
     MAC32,
     MAC64,
     MAC_ROWS,
+    SCALE_ROWS,
     SPLIT,
     THRESHOLDS,
     WIDEN_COLUMNS,
@@ -47,7 +48,6 @@ from hexane.arithmetic.fast.call import (
     call_three,
     double_at,
     float_at,
-    float_bits,
     half_at,
     int_at,
     long_at,
@@ -89,7 +89,7 @@ from hexane.arithmetic.fast.product_record import (
     _places,
 )
 from hexane.arithmetic.fast.results import copy_lines, ends, finish
-from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT, UNSURE
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -103,11 +103,11 @@ LIMIT = 32768.0
 UP, DOWN = 1 << 40, -1 << 40
 """Instead of a sum that met the limit."""
 
-UNSURE = 2
-"""Instead of the sign of a sum that may have met the limit."""
-
 DONE = -1.0
 """Instead of the bound of a tile: its results are where they belong."""
+
+FOLLOWED = 1e300
+"""Instead of the bound of a tile: its sums are followed from term to term."""
 
 
 @compiled(inline="always")
@@ -222,66 +222,91 @@ def _add(at, panel, slot, k0, n, first, last, c, widen):
 
 
 @compiled(inner=True)
-def _careful(n, at, panel, column, wanted, own):
-    """Which sums of a tile met the limit, to `at.met`: 0, or the sign.
+def _tighter(at, own, bound):
+    """A bound of a tile's sums from themselves, where the bound of any order of terms is no help."""
+    most = np.int64(0)
+    for i in range(at.rows * at.columns):
+        most = max(most, abs(np.int64(int_at(own + 4 * i))))
+    return min(bound, most * 2.0**-16 + at.depth * 2.0**-17)
 
-    own: where the sums stand, right modulo 2^32. Columns from `wanted` on are no outputs. Running sums in float32, with
-    a bound of their error, tell which sums met the limit and which did not; the few that came too near to say are
-    added up again, exactly.
+
+@compiled(inner=True)
+def _begin_followed(n, at, panel, column, own, met, largest):
+    """From here on the sums of a tile are followed: none has met the limit, but those that begin beyond it.
+
+    What is no output counts as met, so that nobody asks for its sign.
     """
-    error = at.depth * 2.0**-8 + 1.0  # of a running sum: half a step of 2^-8 and half a unit per term, twice that
+    rows, columns = min(at.rows, n[CHANNELS] - panel * at.rows), min(at.columns, n[EXTENT] - column)
     for r in range(at.rows):
         for j in range(at.columns):
-            start = _start_of(n, panel * at.rows + r, column + j)
-            put_float(at.running + 4 * (r * at.columns + j), np.float32(start * 2.0**-16))
-    near = np.int64(float_bits(np.float32(LIMIT - error)))
-    for k0 in range(0, at.depth, DEPTH):
-        count = min(DEPTH, at.depth - k0)
-        _enter(at, column, k0, count)
-        a = at.values + 4 * at.rows * (panel * at.depth + k0)
-        exponents = at.exponents + panel * at.exponent_pitch + k0
-        follow = _code(at, FOLLOW_ALL)
-        if call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32:
-            follow = _code(at, FOLLOW)
-            call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
-        call_follow(follow, a, at.limits, at.packed, count, at.running, near)
-    unsure = 0
-    for i in range(at.rows * at.columns):
-        reached = np.float64(float_at(at.running + 4 * i))
-        met = 1 if reached > 0 else 255
-        if abs(reached) < LIMIT + error:
-            met = 0
-            if abs(reached) > LIMIT - error - 1.0 and i % at.columns < wanted:
-                start = _start_of(n, panel * at.rows + i // at.columns, column + i % at.columns)
-                met = UNSURE
+            i = 4 * (r * at.columns + j)
+            put_int(met + i, np.int32(0 if r < rows and j < columns else 1))
+            if largest >= LIMIT:
+                start = _start_of(n, panel * at.rows + r, column + j)
                 if abs(start) >= LIMIT * 65536:
-                    met = 1 if start > 0 else 255
-                else:
-                    put_int(own + 4 * i, np.int32(start))
-                    unsure += 1
-        put_byte(at.met + i, np.uint8(met))
-        if met & 1:
-            put_int(own + 4 * i, np.int32(0))
-    if unsure == 0:
-        return
-    for k0 in range(0, at.depth, DEPTH):
-        count = min(DEPTH, at.depth - k0)
-        a = at.values + 4 * at.rows * (panel * at.depth + k0)
-        call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
-        for i in range(at.rows * at.columns):
-            if byte_at(at.met + i) != UNSURE:
-                continue
-            r = i // at.columns
-            place, offsets = column + i % at.columns, at.offsets + 8 * k0
-            total = _walk(at, a + 4 * r, at.limits + 4 * r, place, offsets, count, np.int64(int_at(own + 4 * i)))
-            if abs(total) == UP:
-                put_byte(at.met + i, np.uint8(1 if total == UP else 255))
-                put_int(own + 4 * i, np.int32(0))
-            else:
-                put_int(own + 4 * i, np.int32(total))
-    for i in range(at.rows * at.columns):
-        if byte_at(at.met + i) == UNSURE:
-            put_byte(at.met + i, np.uint8(0))
+                    put_int(met + i, np.int32(1 if start > 0 else -1))
+                    put_int(own + i, np.int32(0))
+
+
+@compiled(inner=True)
+def _walk_unsure(at, a, t, place, offsets, terms, own, met):
+    """The signs that were left open; gives whether there are sums that have not met the limit.
+
+    a, t, offsets: of the first of the terms; place: of the tile's first column.
+    """
+    some = False
+    for r in range(at.rows):
+        for j in range(at.columns):
+            i = 4 * (r * at.columns + j)
+            mark = int_at(met + i)
+            if mark == UNSURE:
+                total = _walk(at, a + 4 * r, t + 4 * r, place + j, offsets, terms, np.int64(int_at(own + i)))
+                put_int(own + i, np.int32(total & 0xFFFFFFFF))
+                mark = np.int32(1 if total == UP else (-1 if total == DOWN else 0))
+                put_int(met + i, mark)
+            some = some or mark == 0
+    return some
+
+
+@compiled(inner=True)
+def _follow(n, at, panel, slot, column, k0, count, own, met, widen):
+    """As `_add` for a whole pass, in order, for sums that may reach the limit.
+
+    met: per sum 0, or the sign with which it met the limit; such a sum means nothing. The bound of a few terms tells
+    the sign, or else these terms are added up one by one. The thresholds stand in `slot`. Gives whether the columns
+    are still to be widened.
+    """
+    a = at.values + 4 * at.rows * (panel * at.depth + k0)
+    t = at.limits + 4 * at.rows * slot * DEPTH
+    exponents = at.exponents + panel * at.exponent_pitch + k0
+    norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
+    follow = _code(at, FOLLOW_ALL)
+    if call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32:
+        follow = _code(at, FOLLOW)
+        call_three(_code(at, WIDEN_ROWS), t, count * at.rows, at.wide_limits)
+    if widen:
+        call_three(_code(at, WIDEN_COLUMNS), at.packed, count * at.columns, at.wide_columns)
+    call_three(_code(at, SCALE_ROWS), a, count * at.rows, at.wide_rows)
+    s, last = 0, -(-count // SEGMENT)
+    while s < last:
+        k, running = s * SEGMENT, np.float64(0)
+        while s < last:
+            more = np.float64(float_at(norms + 4 * s)) * float_at(at.packed_norms + 4 * s)
+            if running > 0 and running + more >= SAFE:
+                break
+            running += more
+            s += 1
+        terms, row = min(s * SEGMENT, count) - k, k * at.rows
+        reach = np.int64(running * 65600.0) + DEPTH  # in units, with the rounding of norms and products
+        unsure = call_follow(
+            follow, at.wide_rows + 8 * row, at.wide_limits + 8 * row, at.wide_columns + 8 * k * at.columns, terms,
+            own, met, reach,
+        )  # fmt: skip
+        if unsure:
+            offsets = at.offsets + 8 * (k0 + k)
+            if not _walk_unsure(at, a + 4 * row, t + 4 * row, column, offsets, terms, own, met):
+                break
+    return False
 
 
 @compiled(inner=True)
@@ -301,11 +326,11 @@ def _store(n, at, out, first_row, column, count):
 
 
 @compiled(inline="always")
-def _limited(n, at):
-    """The halfwords of those sums that met the limit."""
+def _limited(n, at, all_met):
+    """The halfwords of those sums that met the limit; all_met: the address of the signs."""
     scale, relu, table = bits_double(n[SCALE]), n[RELU] != 0, n[TABLE]
     for i in range(at.rows * at.columns):
-        met = byte_at(at.met + i)
+        met = int_at(all_met + 4 * i)
         if met != 0:
             up = (1.0 if met == 1 else -1.0) * scale
             half = np.uint16(0x7C00 if up > 0 else (0xFC00 if up < 0 and not relu else 0))
@@ -317,28 +342,27 @@ def _limited(n, at):
 
 
 @compiled(inline="always")
-def _raw(n, at, own, first_row, column, count, risky):
+def _raw(n, at, own, met, first_row, column, count, risky):
     """The sums of a tile as they are, and the sign of those that met the limit."""
     for r in range(min(at.rows, n[CHANNELS] - first_row)):
         for j in range(count):
             place, i = (first_row + r) * n[RAW_PITCH] + column + j, r * at.columns + j
             put_int(n[RAW] + 4 * place, int_at(own + 4 * i))
-            put_byte(n[OVERFLOWED] + place, byte_at(at.met + i) if risky else np.uint8(0))
+            put_byte(n[OVERFLOWED] + place, np.uint8(int_at(met + 4 * i) & 255) if risky else np.uint8(0))
 
 
 @compiled(inner=True)
-def _put(n, at, out, p, column, own, risky):
-    """The results of one tile, whose sums stand at address `own`, to where they belong."""
+def _put(n, at, out, p, column, own, met, risky):
+    """The results of one tile, whose sums stand at address `own`, to where they belong; risky: those that met the limit
+    are marked at `met`."""
     count, first_row = min(at.columns, n[EXTENT] - column), p * at.rows
-    if risky:
-        _careful(n, at, p, column, count, own)
     if n[RAW] != 0:
-        _raw(n, at, own, first_row, column, count, risky)
+        _raw(n, at, own, met, first_row, column, count, risky)
     else:
         scale, relu = bits_double(n[SCALE]), n[RELU] != 0
         finish(at.kernels, own, at.rows * at.columns, scale, relu, n[TABLE], n[TABLE_SIZE], at.halves)
         if risky:
-            _limited(n, at)
+            _limited(n, at, met)
         _store(n, at, out, first_row, column, count)
 
 
@@ -393,17 +417,27 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
                 c = at.sums + slot * tile
                 a = at.values + 4 * at.rows * (p * at.depth + k0)
                 reach = float_at(n[PASS_NORMS] + in_room + 4 * at_pass) * norm
-                bound = double_at(at.bounds + 8 * slot) + reach
+                bound = double_at(at.bounds + 8 * slot)
+                met, followed = at.met + slot * tile, bound == FOLLOWED
+                if not (followed or bound + reach < SAFE):
+                    largest = bound if k0 == 0 else 0.0
+                    bound = _tighter(at, c, bound) if largest < SAFE else bound
+                    followed = not bound + reach < SAFE
+                    if followed:
+                        _begin_followed(n, at, p, j0 + q * at.columns, c, met, largest)
+                bound = FOLLOWED if followed else bound + reach
                 put_double(at.bounds + 8 * slot, bound)
                 # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
                 least = np.int64(byte_at(n[PASSES] + in_room + at_pass))
                 listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
                 near = reach < PARTIAL
-                if (listed or not near) and byte_at(at.have_limits + p - p0) == 0:
+                if (listed or not near or followed) and byte_at(at.have_limits + p - p0) == 0:
                     limits = at.limits + 4 * at.rows * (p - p0) * DEPTH
                     call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
                     put_byte(at.have_limits + p - p0, np.uint8(1))
-                if plainly and near and k0 + DEPTH >= at.depth and bound < SAFE:
+                if followed:
+                    widen = _follow(n, at, p, p - p0, j0 + q * at.columns, k0, count, c, met, widen)
+                elif plainly and near and k0 + DEPTH >= at.depth:
                     _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, c, listed)
                     put_double(at.bounds + 8 * slot, DONE)
                 elif near and not listed:
@@ -432,8 +466,8 @@ def _multiply(record, phase, first, last, room):
                 slot = (p - p0) * n[TILE_ACROSS] + q
                 bound = double_at(at.bounds + 8 * slot)
                 if bound != DONE:
-                    own = at.sums + 4 * slot * at.rows * at.columns
-                    _put(n, at, out, p, j0 + q * at.columns, own, not bound < SAFE)
+                    place = 4 * slot * at.rows * at.columns
+                    _put(n, at, out, p, j0 + q * at.columns, at.sums + place, at.met + place, bound == FOLLOWED)
     hold(memory)
 
 

@@ -126,7 +126,6 @@ class _At(NamedTuple):
     wide_columns: int
     met: int
     halves: int
-    running: int
     end: int
 
 
@@ -165,8 +164,7 @@ def _places(n, room, memory):
     wide_limits = wide_rows + _up(8 * DEPTH * rows)
     wide_columns = wide_limits + _up(8 * DEPTH * rows)
     met = wide_columns + _up(8 * DEPTH * columns)
-    halves = met + _up(tile)
-    running = halves + _up(2 * tile)
+    halves = met + _up(4 * panels * n[TILE_ACROSS] * tile)
     return _At(
         n[KERNELS],
         rows,
@@ -195,6 +193,5 @@ def _places(n, room, memory):
         wide_columns,
         met,
         halves,
-        running,
-        running + _up(4 * tile),
+        halves + _up(2 * tile),
     )

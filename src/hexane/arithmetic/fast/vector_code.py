@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hexane.arithmetic.fast import vector_depthwise, vector_operands, vector_planar, vector_winograd
+from hexane.arithmetic.fast import vector_depthwise, vector_follow, vector_operands, vector_planar, vector_winograd
 from hexane.arithmetic.fast.vector_parts import (
     ALL_ZERO,
     DROP_SUM,
@@ -188,55 +188,6 @@ class _Builder:
         return builder.trunc(builder.bitcast(value, ir.VectorType(I64, self.lanes)), integers)
 
 
-def build_follow(module: ir.Module, shape: VectorShape, name: str, *, test: bool) -> None:
-    """follow(a, t, b, n, sums, near): running sums in float32, in order, each of which stays once it is `near` or more.
-
-    a, t: (n, rows) values and thresholds; b: (n, columns) packed; sums: (rows, columns); near: the bits of a float32.
-    Without `test` no product is dropped.
-    """
-    f32 = ir.FloatType()
-    vector, integers = ir.VectorType(f32, shape.lanes), ir.VectorType(I32, shape.lanes)
-    pointer = f32.as_pointer()
-    function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, pointer, I64, pointer, I64]), name)
-    a, t, b, n, sums, near = function.args
-    fma = module.declare_intrinsic(f"llvm.fma.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 3))
-    fabs = module.declare_intrinsic(f"llvm.fabs.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector]))
-
-    def place(i: int) -> ir.Constant:
-        return ir.Constant(I64, i)
-
-    before = function.append_basic_block()
-    builder = ir.IRBuilder(before)
-    far = splat(builder, builder.bitcast(builder.trunc(near, I32), f32), shape.lanes)
-    places = [vector_pointer(builder, sums, place(i * shape.lanes), vector) for i in range(shape.rows * shape.vectors)]
-    start = [load(builder, where, 4) for where in places]
-    builder, k = loop(function, before, n, 1)
-    phis = [builder.phi(vector) for _ in start]
-    for phi, value in zip(phis, start, strict=True):
-        phi.add_incoming(value, before)
-    row, column = builder.mul(k, place(shape.rows)), builder.mul(k, place(shape.columns))
-    w = [load(builder, vector_pointer(builder, b, builder.add(column, place(v * shape.lanes)), vector), 4)
-         for v in range(shape.vectors)]  # fmt: skip
-    magnitude = [builder.call(fabs, [value]) for value in w]
-    exact = constant(integers, ~0x1FFF)  # without the step away from zero
-    w = [builder.bitcast(builder.and_(builder.bitcast(value, integers), exact), vector) for value in w]
-    ends = []
-    for i, old in enumerate(phis):
-        r, v = divmod(i, shape.vectors)
-        x, least = (splat(builder, load(builder, builder.gep(source, [builder.add(row, place(r))]), 4), shape.lanes)
-                    for source in (a, t))  # fmt: skip
-        goes_on = builder.fcmp_ordered("<", builder.call(fabs, [old]), far)
-        if test:
-            goes_on = builder.and_(goes_on, builder.fcmp_ordered(">=", magnitude[v], least))
-        ends.append(builder.select(goes_on, builder.call(fma, [x, w[v], old]), old))
-    builder, end = close(builder, k, n, 1)
-    for phi, value in zip(phis, ends, strict=True):
-        phi.add_incoming(value, end)
-    for where, value in zip(places, ends, strict=True):
-        builder.store(value, where).align = 4
-    builder.ret_void()
-
-
 def build_gather(module: ir.Module, shape: VectorShape) -> None:
     """gather(source, offsets, n, packed, norms): `columns` floats at every offset, one after the other.
 
@@ -387,6 +338,7 @@ FUNCTIONS = (
     "widen_columns",
     "follow",
     "follow_all",
+    "scale_rows",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -397,8 +349,8 @@ def build_module(shape: VectorShape) -> ir.Module:
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
     _Builder(module, "mac_rows", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows()
-    build_follow(module, shape, "follow", test=True)
-    build_follow(module, shape, "follow_all", test=False)
+    vector_follow.build(module, shape, "follow", test=True)
+    vector_follow.build(module, shape, "follow_all", test=False)
     build_gather(module, shape)
     build_split(module, shape)
     build_halves(module, shape)
@@ -408,7 +360,8 @@ def build_module(shape: VectorShape) -> ir.Module:
     vector_operands.build_least(module, shape)
     vector_operands.build_interleave(module, shape)
     vector_operands.build_begin(module, shape)
-    vector_operands.build_widen(module, shape, "widen_rows", moved=False)
+    vector_operands.build_widen(module, shape, "widen_rows")
+    vector_operands.build_widen(module, shape, "scale_rows", scale=vector_follow.SCALE)
     vector_operands.build_widen(module, shape, "widen_columns", moved=True)
     vector_winograd.build_transform_input(module, shape)
     vector_winograd.build_transform_kernel(module, shape)

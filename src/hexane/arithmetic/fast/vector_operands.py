@@ -161,8 +161,8 @@ def build_begin(module: ir.Module, shape: VectorShape) -> None:
     builder.ret(most)
 
 
-def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool) -> None:
-    """widen(values, n, out): n float32 as float64.
+def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool = False, scale: float = 1.0) -> None:
+    """widen(values, n, out): n float32 as float64, by `scale`.
 
     ``moved``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40
     (docs/reference/numerics.md 11.3).
@@ -177,8 +177,9 @@ def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool
         if moved:
             bits = builder.and_(bits, constant(integers, ~0x1FFF))
         number = builder.fpext(builder.bitcast(bits, ir.VectorType(ir.FloatType(), lanes)), wide)
-        if moved:
-            number = builder.fmul(number, constant(wide, 1.0 + 2.0**-40))
+        factor = 1.0 + 2.0**-40 if moved else scale
+        if factor != 1.0:
+            number = builder.fmul(number, constant(wide, factor))
         builder.store(number, vector_pointer(builder, out, i, wide)).align = 8
 
     for_lanes(function, n, shape.lanes, body)
