@@ -30,7 +30,6 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tests", "tools", "benc
 import hexane  # noqa: E402
 from _best import best_of_both  # noqa: E402
 from hexane import passes  # noqa: E402
-from hexane.chips import L2_BYTES  # noqa: E402
 from hexane.codegen.driver import compile_for, context_of  # noqa: E402
 from hexane.codegen.residency import Cause, Detour  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
@@ -175,11 +174,12 @@ def placement_line(row: Row) -> str:
 def times_line(row: Row) -> str:
     """The line of the table of predicted times."""
     before, after = row.speeds["apple"], row.speeds["default"]
+    l2_bytes = chips.get("M1").generation.l2_bytes
     return (
         f"| {row.name} | {model_text(row)} | {before.engine_us:.0f} us, {before.tasks} tasks "
         f"| {after.engine_us:.0f} us, {after.tasks} tasks | {before.engine_us / row.model_us:.2f} to "
         f"**{after.engine_us / row.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
-        f"| {100 * after.traffic.l2_end / L2_BYTES:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
+        f"| {100 * after.traffic.l2_end / l2_bytes:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
     )
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hexane.chips import KERNEL_BYTES_PER_CORE
 from hexane.codegen.recipes import blocks as cut
 from hexane.codegen.recipes.blocks import Heads
 from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
+
+KERNEL_BYTES_PER_CORE = 64 << 10
 
 PLAIN = {"table": False, "bias": False, "one_patch": False, "transposed": False}
 

@@ -1,4 +1,4 @@
-"""Maps that the engine's 2 MiB buffer does not hold: tiles, strips, scratch."""
+"""Maps that the engine's L2 buffer does not hold: tiles, strips, scratch."""
 
 from __future__ import annotations
 

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from codegen.test_residency import boxes_hold, engine_plans
+from hexane import chips
 from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.targets.h13 import H13
+from hexane.emulator.engine import Engine
+from hexane.emulator.program import Program
+from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
+from hexane.passes.prices import dense_sum, planar
 
 ROOM = 256 << 10
+LIMITS = replace(H13().limits, l2_bytes=ROOM)
 
 
 class Small(H13):
-    limits = replace(H13().limits, l2_bytes=ROOM)
+    limits = LIMITS
+
+
+class SmallChip(chips.Chip):
+    generation = LIMITS
+
+
+def on_engine(segment, x, l2_bytes):
+    """The segment's output on an emulated engine with so many bytes of L2."""
+    program = Program.of(segment.image)
+    engine = Engine(program.memory(segment.surfaces({"x": x})), l2_bytes)
+    for registers in program.chain():
+        engine.execute(registers)
+    return next(iter(segment.declared(program.results(engine.memory)).values()))
 
 
 def network(name):
@@ -48,4 +67,19 @@ def test_a_smaller_l2(name):
     assert all(segment.plans for segment in small.segments)
     for plans in engine_plans(small):
         boxes_hold(plans, ROOM)
-    np.testing.assert_array_equal(*(next(iter(p.run({"x": x}).values())) for p in (whole, small)))
+    expected, result = (next(iter(p.run({"x": x}).values())) for p in (whole, small))
+    np.testing.assert_array_equal(result, expected)
+    (segment,), (wide,) = small.segments, whole.segments
+    np.testing.assert_array_equal(on_engine(segment, x, ROOM), expected)
+    if max(chart.end for chart in whole.l2_maps()) > ROOM:
+        with pytest.raises(EmulationError, match=r"0x40000 bytes"):
+            on_engine(wide, x, ROOM)
+
+
+def test_prices_ask_the_chip():
+    large = chips.get("M1")
+    small = SmallChip(**{field.name: getattr(large, field.name) for field in fields(large)})
+    for chip, away in ((large, False), (small, True)):
+        assert planar("unary", 100_000, chip).reads_input is away
+        assert dense_sum(1000, 100, 10, chip).reads_input is away
+        assert dense_sum(1000, 10, 100, chip).writes_output is away

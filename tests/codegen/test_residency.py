@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import hexane
 from codegen.test_random_networks import Grower
-from hexane.chips import L2_BYTES
 from hexane.codegen.context import Policy
 from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.operations import ResultType, SourceType
@@ -24,6 +23,8 @@ from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
 from .levels import agreed
+
+L2_BYTES = 2 << 20
 
 EVERYTHING = Policy()
 lenient = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexane.chips import L2_BYTES
 from hexane.emulator.l2 import L2, L2Region
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.errors import EmulationError
+
+L2_BYTES = 2 << 20
 
 AT = {"task": 3, "register": "L2.SourceBase.Addr"}
 
@@ -33,7 +34,7 @@ def test_overlap_is_exact(axes: list[tuple[int, int]], element: int) -> None:
 
 
 def test_what_is_written_is_read_back_by_others() -> None:
-    l2 = L2()
+    l2 = L2(L2_BYTES)
     region = L2Region(base=0x40, group=0x400, depth=0x200, channel=0x20, row=0x90, element=2)
     extent = Extent(2, 1, 4, 3, 10)
     values = np.arange(240, dtype=np.uint16).reshape(extent)
@@ -43,7 +44,7 @@ def test_what_is_written_is_read_back_by_others() -> None:
 
 
 def test_one_unit_that_nobody_wrote() -> None:
-    l2 = L2()
+    l2 = L2(L2_BYTES)
     region = L2Region(base=0, group=0, depth=0, channel=0x20, row=0x100, element=2)
     l2.write(region, Extent(1, 1, 8, 4, 16), **AT)
     with pytest.raises(EmulationError, match="no task wrote") as caught:
@@ -52,7 +53,7 @@ def test_one_unit_that_nobody_wrote() -> None:
 
 
 def test_a_stream_leaves_nothing_defined() -> None:
-    l2 = L2()
+    l2 = L2(L2_BYTES)
     region = L2Region(base=0, group=0, depth=0, channel=0x20, row=0x100, element=2)
     extent = Extent(1, 1, 4, 4, 16)
     l2.write(region, extent, **AT)
@@ -62,7 +63,7 @@ def test_a_stream_leaves_nothing_defined() -> None:
 
 
 def test_the_last_byte_is_usable_and_no_more() -> None:
-    l2 = L2()
+    l2 = L2(L2_BYTES)
     region = L2Region(base=L2_BYTES - 0x20, group=0, depth=0, channel=0x10, row=0, element=2)
     l2.write(region, Extent(1, 1, 2, 1, 8), **AT)
     with pytest.raises(EmulationError, match="ends at 0x200002"):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane.chips import L2_BYTES
 from hexane.emulator.l2_map import l2_map
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
+
+L2_BYTES = 2 << 20
 
 MAP = 16 * 20 * 48  # bytes of 16 channels of 20 x 20 in L2: rows of 40 bytes take 48
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hexane.chips import L2_BYTES
 from hexane.isa.compose.shape import KEPT, live_pages
+
+L2_BYTES = 2 << 20
 
 PAGE = 0x10000
 RESIDENT = 0

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane.chips import L2_BYTES
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic, traffic_of_tasks
+
+L2_BYTES = 2 << 20
 
 
 def chain(*, layers):

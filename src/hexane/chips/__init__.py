@@ -2,10 +2,8 @@
 
 from hexane.chips.evidence import Evidence, weakest
 from hexane.chips.generations import (
-    CORES,
     GENERATIONS,
-    KERNEL_BYTES_PER_CORE,
-    L2_BYTES,
+    KERNEL_BYTES_EVERYWHERE,
     Generation,
     generation,
     generation_of_subtype,
@@ -17,10 +15,8 @@ from hexane.chips.table import CHIPS, Chip, winograd_on
 
 __all__ = [
     "CHIPS",
-    "CORES",
     "GENERATIONS",
-    "KERNEL_BYTES_PER_CORE",
-    "L2_BYTES",
+    "KERNEL_BYTES_EVERYWHERE",
     "Chip",
     "Evidence",
     "Generation",

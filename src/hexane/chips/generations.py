@@ -15,11 +15,6 @@ from hexane.errors import UsageError
 KIB = 1024
 MIB = 1024 * KIB
 
-L2_BYTES = 2 * MIB
-KERNEL_BYTES_PER_CORE = 64 * KIB
-CORES = 16
-"""On-chip memory, kernel memory of a core, and cores of one engine: the same in every generation's table."""
-
 
 @dataclass(frozen=True)
 class Generation:
@@ -59,7 +54,6 @@ class Generation:
     max_batch: int
     max_groups: int
     kernel_width_fp16: tuple[int, int]
-    kernel_width_other: tuple[int, int]
     kernel_height: tuple[int, int]
     kernel_width_measured: int | None
     max_pool_window: int
@@ -68,12 +62,10 @@ class Generation:
     texture_engine: bool
     random: bool
     fp8: bool
-    l2_bytes: int = L2_BYTES
-    l2_granule_bytes: int = 16
-    kernel_bytes_per_core: int = KERNEL_BYTES_PER_CORE
-    cores: int = CORES
+    l2_bytes: int = 2 * MIB
+    kernel_bytes_per_core: int = 64 * KIB
+    cores: int = 16
     dma_granule_bytes: int = 64
-    surface_granule_bytes: int = 16 * KIB
     max_contraction: int = 32768
     evidence: Evidence = Evidence.APPLE
     max_norm_channels: int | None = None
@@ -122,7 +114,6 @@ def _early(name: str, version: int, subtypes: tuple[int, ...], level: int) -> Ge
         max_batch=4096,
         max_groups=8191,
         kernel_width_fp16=(13, 7),
-        kernel_width_other=(29, 15),
         kernel_height=(29, 15),
         kernel_width_measured=None,
         max_pool_window=29,
@@ -150,7 +141,6 @@ def _later(name: str, version: int, subtypes: tuple[int, ...], level: int, *, ex
         max_batch=65536,
         max_groups=131071 if from_16 else 8191,
         kernel_width_fp16=(13, 7) if first else (16, 8),
-        kernel_width_other=(29, 15) if first else (32, 16),
         kernel_height=(29, 15) if first else (32, 16),
         max_pool_window=29 if first else 31,
         task_alignment_bytes=256 if first else 16,
@@ -204,6 +194,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
 
 ROWS_EVERYWHERE = min(generation.max_height for generation in GENERATIONS)
 """Rows of a map that every generation takes."""
+KERNEL_BYTES_EVERYWHERE = min(generation.kernel_bytes_per_core for generation in GENERATIONS)
+"""Kernel memory that a core of every generation has."""
 
 _BY_NAME = {generation.name: generation for generation in GENERATIONS}
 _BY_TARGET = {target: _BY_NAME[name] for name, targets in TARGETS.items() for target in targets}

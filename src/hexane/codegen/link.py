@@ -189,14 +189,14 @@ class Linker:
         if self.context.on_detours is not None:
             self.context.on_detours(residency.detours(whole, self.plans, kept))
         if self._locks is not None:
-            residency.lock_pairs(self.plans, self._locks.price)
+            residency.lock_pairs(self.plans, self._locks)
 
     @cached_property
     def _locks(self) -> residency.Locks | None:
         if not self.context.on.locked_pairs:
             return None
         chip = self.context.chip
-        return residency.Locks(lambda plans: price_us(plans, chip))
+        return residency.Locks(lambda plans: price_us(plans, chip), self.context.limits)
 
     def _program(
         self, plans: list[Plan], banded: dict[Any, residency.Stored], memo: residency.Memo

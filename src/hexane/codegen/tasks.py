@@ -214,9 +214,9 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         plan.read_rows = max(0, read - plan.h)
     elif base + plan.h * (row + pad) + streams * l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
-            f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer"
+            f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer"
             if plan.h == 1
-            else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's 2 MiB buffer"
+            else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's L2 buffer"
         )
     plan.source = l2.dma_region(base, plan.c, channel, pad)
     plan.reads = by_dma(after, keep=keep)
@@ -247,7 +247,7 @@ def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     )
     if tile <= 0:
         raise UnsupportedError(
-            f"a tile of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer",
+            f"a tile of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer",
             hint="the channels of this layer must be split",
             code=Reason.MEMORY,
         )
@@ -329,14 +329,14 @@ def fit_pe(target: Target, plan: Plan) -> None:
         return
     if reduction:
         raise UnsupportedError(
-            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer",
+            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's L2 buffer",
             code=Reason.MEMORY,
         )
     room = target.limits.l2_bytes - low - 0x40 - 2 * patch * result_row
     tile = room // sum(rows) // patch * patch
     if tile <= 0:
         raise UnsupportedError(
-            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     plan.tile = min(tile, plan.h, PLANAR_TILE)
     end = low + plan.tile * rows[0]

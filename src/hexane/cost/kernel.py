@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
+from hexane.chips import Chip, Generation
 from hexane.cost.work import Layer
 from hexane.frozen import slot_init
 
@@ -84,14 +84,14 @@ def kernel_of(layer: Layer, chip: Chip) -> KernelCost:
         taps=taps,
         density=density,
         weights=pairs * layer.kh * layer.kw,
-        passes=passes(per_output, layer.cout),
+        passes=passes(per_output, layer.cout, chip.generation),
         core_bytes=chip.generation.kernel_bytes_per_core,
     )
 
 
-def passes(bytes_per_output: float, outputs: int) -> int:
+def passes(bytes_per_output: float, outputs: int, limits: Generation) -> int:
     """Passes over the kernel memory: a power of two of outputs per core at a time, at most 16."""
     fit = 1
-    while fit < 16 and 2 * fit * bytes_per_output <= KERNEL_BYTES_PER_CORE:
+    while fit < 16 and 2 * fit * bytes_per_output <= limits.kernel_bytes_per_core:
         fit *= 2
-    return ceil(outputs / (CORES * fit))
+    return ceil(outputs / (limits.cores * fit))

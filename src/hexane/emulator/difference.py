@@ -56,7 +56,7 @@ def _results(source: Source, inputs: Inputs, layout: str):
     def watch(task: EngineTask, computation: Computation, engine: Engine) -> None:
         latest[:] = [np.ascontiguousarray(computation.values, np.float16)]
 
-    engine = Engine(program.memory(inputs, layout=layout))
+    engine = Engine(program.memory(inputs, layout=layout), program.l2_bytes)
     for _ in steps(program, engine, watch):
         yield latest[0], engine.report.tasks[-1].operation
 

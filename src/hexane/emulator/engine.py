@@ -81,22 +81,23 @@ class Engine:
     Parameters
     ----------
     memory : buffers behind the channels.
+    l2_bytes : size of L2.
     sanitize : refuse what real hardware would hang on or read undefined, and tasks that do not wait for what they need
         (docs/reference/hazards.md); on by default.
     observe : count arithmetic events for the trace (slower).
     """
 
     memory: Memory
+    l2_bytes: int
     sanitize: bool = True
     observe: bool = False
-    l2: L2 = field(default_factory=L2)
     report: Report = field(default_factory=Report)
     strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
-    order: TaskOrder = field(default_factory=TaskOrder)
 
     def __post_init__(self) -> None:
-        self.l2.sanitize = self.sanitize
+        self.l2 = L2(self.l2_bytes, self.sanitize)
+        self.order = TaskOrder(self.l2_bytes)
 
     def execute(self, r: Registers, watch: Watcher | None = None) -> None:
         """Run one task, and report on it."""

@@ -10,11 +10,12 @@ region without such a wait, or an earlier one that settles it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from hexane import chips
 from hexane.emulator.ends import Operand, OperandSource, OperandSurface
 from hexane.emulator.l2 import UNIT, L2Marks, Place
 from hexane.emulator.once import once
@@ -39,7 +40,7 @@ GRANULE = 64
 
 def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
     """Every hazard of one engine program, in the order of its tasks; each names task, register and byte address."""
-    order = TaskOrder()
+    order = TaskOrder(chips.generation(tasks[0].generation).l2_bytes if tasks else 0)
     return [hazard for index, words in enumerate(tasks) for hazard in order.next(understand(Registers(index, words)))]
 
 
@@ -69,18 +70,20 @@ NO_WAITS = Waits(frozenset(), frozenset())
 class HazardUnit:
     """One unit's past: its last task, those that somebody has waited for, and who touched every 16 bytes of L2 last."""
 
+    room: int
     latest: int = NOBODY
     has_read: int = NOBODY
     has_written: int = NOBODY
-    reader: L2Marks = field(default_factory=lambda: L2Marks(NOBODY))
-    writer: L2Marks = field(default_factory=lambda: L2Marks(NOBODY))
+
+    def __post_init__(self) -> None:
+        self.reader, self.writer = L2Marks(NOBODY, self.room), L2Marks(NOBODY, self.room)
 
 
 class TaskOrder:
-    """The state of the check between two tasks of a program."""
+    """The state of the check between two tasks of a program, for an L2 of ``room`` bytes."""
 
-    def __init__(self) -> None:
-        self.units = {name: HazardUnit() for name in UNITS}
+    def __init__(self, room: int) -> None:
+        self.units = {name: HazardUnit(room) for name in UNITS}
         self.memory = HazardMemory()
         self.last = ""
 

@@ -16,9 +16,9 @@ from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
+from hexane.isa.roles import STREAMS
 from hexane.kernels import Kernel, KernelLayout, Streams, layout_from, side_table, unpack
 
-CORES = 16
 TABLE_BYTES = 128
 TABLE = 2  # NE.MACCfg.NonlinearMode
 
@@ -255,7 +255,7 @@ def _layout(r: Registers, streams: Streams) -> KernelLayout:
 
 @once
 def _cores(r: Registers) -> tuple[int, ...]:
-    return tuple(core for core in range(CORES) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En"))
+    return tuple(core for core in range(STREAMS) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En"))
 
 
 @once
@@ -278,7 +278,7 @@ def _require_cores(task: EngineTask, layout: KernelLayout, cores: tuple[int, ...
     r = task.registers
     cores_needed = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
     if layout.runtime and not r.linked:
-        cores_needed = min(CORES, -(-task.cout // (1 << layout.ocg)))
+        cores_needed = min(r.limits.cores, -(-task.cout // (1 << layout.ocg)))
     if cores != tuple(range(cores_needed)):
         odd = min(set(range(cores_needed)).symmetric_difference(cores))
         raise r.error(

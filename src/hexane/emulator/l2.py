@@ -1,4 +1,4 @@
-"""The 2 MiB buffer between the DMA engines and the two compute units (docs/reference/engine-h13.md 7), as real bytes.
+"""The L2 buffer between the DMA engines and the two compute units (docs/reference/engine-h13.md 7), as real bytes.
 
 A shadow map with one entry per 16 bytes says who wrote there: 0 nobody, ``t + 1`` task t left data that later tasks may
 read, ``-(t + 1)`` task t streamed through (a window, ring or automatic buffer whose content is undefined afterwards,
@@ -7,11 +7,10 @@ docs/reference/engine-h13.md 12.1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.errors import EmulationError
 from hexane.frozen import slot_init
@@ -66,17 +65,17 @@ class Place:
 
     def units(self, cells: np.ndarray) -> np.ndarray:
         """The entries of an array with one per 16 bytes of L2 that lie under the region; a view."""
-        region, size = self.region, cells.itemsize
-        if self.stop > L2_BYTES:
+        region, size, room = self.region, cells.itemsize, UNIT * len(cells)
+        if self.stop > room:
             raise EmulationError(
-                f"a region of {self.extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base
+                f"a region of {self.extent} elements ends beyond L2's {room:#x} bytes", address=region.base
             )
         steps = [s // UNIT * size for s in (region.group, region.depth, region.channel, region.row)]
         return np.ndarray((*self.extent[:4], self.row), cells.dtype, cells, region.base // UNIT * size, (*steps, size))
 
-    def marked(self) -> np.ndarray:
-        """Which 16 bytes of L2 lie under the region."""
-        marks = np.zeros(L2_BYTES // UNIT, np.bool_)
+    def marked(self, room: int) -> np.ndarray:
+        """Which 16 bytes of an L2 of ``room`` bytes lie under the region."""
+        marks = np.zeros(room // UNIT, np.bool_)
         self.units(marks)[...] = True
         return marks
 
@@ -84,9 +83,9 @@ class Place:
         """Whether they share a byte, gaps counted."""
         return self.start < other.stop and other.start < self.stop
 
-    def meets(self, other: Place) -> bool:
-        """Whether they share 16 bytes of L2."""
-        return self.near(other) and ((self.dense and other.dense) or bool(self.units(other.marked()).any()))
+    def meets(self, other: Place, room: int) -> bool:
+        """Whether they share 16 bytes of an L2 of ``room`` bytes."""
+        return self.near(other) and ((self.dense and other.dense) or bool(self.units(other.marked(room)).any()))
 
     def covers(self, other: Place) -> bool:
         """Whether the other one surely lies in this one."""
@@ -96,10 +95,10 @@ class Place:
 
 
 class L2Marks:
-    """Who touched every 16 bytes of L2 last: the latest by their places, those before them in a map."""
+    """Who touched every 16 bytes of an L2 of ``room`` bytes last: the latest by their places, the others in a map."""
 
-    def __init__(self, nobody: int) -> None:
-        self.nobody = nobody
+    def __init__(self, nobody: int, room: int) -> None:
+        self.nobody, self.room = nobody, room
         self._recent: list[tuple[int, Place]] = []
         self._map: np.ndarray | None = None
 
@@ -118,7 +117,7 @@ class L2Marks:
     def map(self) -> np.ndarray:
         """One number for each 16 bytes."""
         if self._map is None:
-            self._map = np.full(L2_BYTES // UNIT, self.nobody, np.int32)
+            self._map = np.full(self.room // UNIT, self.nobody, np.int32)
         for who, place in self._recent:
             place.units(self._map)[...] = who
         self._recent.clear()
@@ -136,7 +135,7 @@ class L2Marks:
         for who, other in reversed(self._recent):
             if who <= settled:
                 return self.nobody
-            if other.meets(place):
+            if other.meets(place, self.room):
                 return who
         latest = self.nobody if self._map is None else int(place.units(self._map).max())
         return latest if latest > settled else self.nobody
@@ -148,13 +147,16 @@ MOST_RECENT = 32
 
 @dataclass
 class L2:
-    """Bytes, shadow, and the sanitizer's three questions: inside, no overlap, written before."""
+    """``room`` bytes, their shadow, and the sanitizer's three questions: inside, no overlap, written before."""
 
-    data: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES, np.uint8))
-    shadow: L2Marks = field(default_factory=lambda: L2Marks(0))
+    room: int
     sanitize: bool = True
     high: int = 0
     """Bytes from the start that some region has reached."""
+
+    def __post_init__(self) -> None:
+        self.data = np.zeros(self.room, np.uint8)
+        self.shadow = L2Marks(0, self.room)
 
     def clear(self) -> None:
         """All bytes zero, as at the start; who may read what stays as it is."""
@@ -197,9 +199,9 @@ class L2:
     def require_inside(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""
         end = last_byte(region.base, extent, region.strides(), region.element)
-        if end > L2_BYTES:
+        if end > self.room:
             raise EmulationError(
-                f"region of {extent} elements ends at {end:#x} of L2, which has {L2_BYTES:#x} bytes",
+                f"region of {extent} elements ends at {end:#x} of L2, which has {self.room:#x} bytes",
                 task=task,
                 register=register,
                 address=region.base,

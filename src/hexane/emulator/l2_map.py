@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
+from hexane import chips
 from hexane.emulator.ends import OperandSource
 from hexane.emulator.l2 import UNIT, Place
 from hexane.emulator.regions import operands, result, stays
@@ -62,7 +62,7 @@ class L2Map:
 
 def l2_map(tasks: Sequence[Words]) -> L2Map:
     """The map of one engine program. EmulationError for a task that the emulator does not know."""
-    cells = _Cells(len(tasks))
+    cells = _Cells(len(tasks), chips.generation(tasks[0].generation).l2_bytes if tasks else 0)
     stay_list: list[Stay] = []
     last: list[int] = []
     for index, words in enumerate(tasks):
@@ -85,8 +85,9 @@ NOBODY = -1
 class _Cells:
     """Every 16 bytes of L2: whose they are, since when, and when they were read last."""
 
-    def __init__(self, tasks: int) -> None:
-        self.owner = np.full(L2_BYTES // UNIT, NOBODY, np.int32)
+    def __init__(self, tasks: int, room: int) -> None:
+        self.room = room
+        self.owner = np.full(room // UNIT, NOBODY, np.int32)
         self.since = np.zeros_like(self.owner)
         self.seen = np.zeros_like(self.owner)
         self.change = np.zeros(tasks + 1, np.int64)
@@ -98,7 +99,7 @@ class _Cells:
 
     def write(self, place: Place, index: int, number: int) -> int:
         """Give a region to a stay, or for one task to nobody; how many cells that are."""
-        (cells,) = np.nonzero(place.marked())
+        (cells,) = np.nonzero(place.marked(self.room))
         self._end(cells, index - 1)  # a result over its own operand counts once
         self.change[index] += len(cells)
         if number == NOBODY:

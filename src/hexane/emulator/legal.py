@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from hexane.chips import CORES
 from hexane.emulator.ignored import listed
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.isa.channels import SCRATCH
 from hexane.isa.fields import FieldPlan
-from hexane.isa.roles import Roles, roles_of
+from hexane.isa.roles import STREAMS, Roles, roles_of
 from hexane.isa.schema import OUTSIDE
 
 ALWAYS: dict[str, tuple[int, ...]] = {
@@ -257,7 +256,7 @@ def _require_agreement(r: Registers, on_ne: bool) -> None:
         r.expect("Common.Cfg.One", 1, "a neural core task has one source")
         r.expect("Common.Cfg.Src2Dma", 0, "a neural core task has one source")
     if kernel is None:
-        for core in range(CORES):
+        for core in range(STREAMS):
             r.one_of(f"KernelDMASrc.CoeffDMAConfig[{core}].En", (0,), "the kernel DMA is off")
     from_scratch = kernel == SCRATCH
     if r.flag("Task.TDE") != from_scratch:

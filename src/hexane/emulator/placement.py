@@ -33,7 +33,7 @@ def placements(image: Image) -> tuple[dict[int, OperandPlacement], str]:
     try:
         program = Program.of(image)
         names = {surface.channel: surface.name for surface in image.surfaces if surface.channel is not None}
-        engine = Engine(program.buffers(), sanitize=False)
+        engine = Engine(program.buffers(), program.l2_bytes, sanitize=False)
         for registers in program.chain():
             task = engine.prepare(registers, read_kernels=False).task
             rows[task.index] = _placement(task, names)

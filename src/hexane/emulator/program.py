@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hexane import chips
 from hexane.emulator import chain, stream
 from hexane.emulator.memory import DRAM_LIMIT, GRANULE, DramBuffer, Memory
 from hexane.emulator.registers import Registers
@@ -91,6 +92,11 @@ class Program:
         if family_of(self.generation).packed:
             return stream.walk(self.text, self.generation, count=self.task_count)
         return chain.walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the engine's L2."""
+        return chips.generation(self.generation).l2_bytes
 
     @property
     def inputs(self) -> tuple[Surface, ...]:

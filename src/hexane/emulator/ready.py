@@ -59,7 +59,8 @@ class ReadyMachine:
 
     def _first(self, inputs: Inputs, layout: str) -> Engine:
         """Check each task when its turn comes, and run it; kernels are packed while there is room for them."""
-        engine = Engine(self.program.memory(inputs, layout=layout), sanitize=self.sanitize)
+        program = self.program
+        engine = Engine(program.memory(inputs, layout=layout), program.l2_bytes, sanitize=self.sanitize)
         self.own_bytes = self.bytes = _size(engine)
         for registers in self.program.chain():
             step = engine.prepare(registers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hexane import isa
+from hexane import chips, isa
 from hexane.errors import EmulationError
 from hexane.isa.roles import CHANNEL, Roles, roles_of
 
@@ -38,6 +38,11 @@ class Registers:
     def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """The values of two or more names."""
         return self.values.several(names)
+
+    @property
+    def limits(self) -> chips.Generation:
+        """What an engine of the task's generation holds."""
+        return chips.generation(self.generation)
 
     def has(self, role: str) -> bool:
         """Whether the generation has the role at all."""

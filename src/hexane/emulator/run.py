@@ -90,6 +90,7 @@ def run(
     program = Program.of(image)
     engine = Engine(
         program.memory(inputs, layout=layout),
+        program.l2_bytes,
         sanitize=sanitize,
         observe=bool(trace) if observe is None else observe,
     )

@@ -29,7 +29,7 @@ def check_program(image: Image | Program) -> None:
     Constant kernels are not unpacked: their sizes are checked, their contents are not.
     """
     program = Program.of(image)
-    engine = Engine(program.buffers())
+    engine = Engine(program.buffers(), program.l2_bytes)
     for registers in program.chain():
         engine.prepare(registers, read_kernels=False)
     program.require_complete(engine.memory)

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from hexane import isa
-from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.edit import unshared
 from hexane.image.image import Image
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.isa.channels import CONST
+from hexane.isa.roles import STREAMS
 from hexane.kernels.tables import known_table
 
 _OPTION = re.compile(r"(?:task\[(\d{1,9})\]=)?([a-z0-9_]+)")
@@ -71,7 +71,7 @@ def _with_table(image: Image, index: int, table: object) -> Image:
     task.set("Header[9].KBE0", 1)
     task.set("KernelDMASrc.MasterConfig.MasterEnable", 1)
     working = 1 << task.get("Common.Cfg.ActiveNE")
-    for core in range(CORES):
+    for core in range(STREAMS):
         stream = (1, len(before) // _UNIT, halfwords.nbytes // _UNIT) if core < working else (0, 0, 1)
         for field, value in zip(_STREAM, stream):
             task.set(f"KernelDMASrc.{field.format(core)}", value)

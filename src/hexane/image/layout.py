@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.assemble import assemble
 from hexane.image.commands import (
@@ -37,6 +36,7 @@ from hexane.image.symbols import symbols_of
 from hexane.isa import WRITTEN, Task, encode_stream
 from hexane.isa import place as place_tasks
 from hexane.isa.generations import family_of
+from hexane.isa.roles import STREAMS
 
 EMPTY_CONST = bytes(PAGE)
 """The constant section of a program without constants (docs/reference/engine-h13.md 2.2)."""
@@ -91,7 +91,7 @@ def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[K
     Source: docs/reference/engine-h13.md 2.10.
     """
     offsets = place_tasks(tasks, generation)
-    keys = [tasks[0].handle(f"KernelDMASrc.CoeffBaseAddr[{core}]").key for core in range(CORES)]
+    keys = [tasks[0].handle(f"KernelDMASrc.CoeffBaseAddr[{core}]").key for core in range(STREAMS)]
     places = []
     for kernel in kernels:
         if kernel.is_constant:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hexane import isa
-from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
@@ -22,11 +21,12 @@ from hexane.image.selectors import channels_used, renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS, CONST, FIRST_SURFACE
+from hexane.isa.roles import STREAMS
 
 _CONST_READERS = (
     ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),
     ("Header[8].RBase1", "Header[8].RBE1", ("TileDMASrc.Src2BaseAddr.Addr",)),
-    ("Header[9].KBase0", "Header[9].KBE0", tuple(f"KernelDMASrc.CoeffBaseAddr[{i}].Addr" for i in range(CORES))),
+    ("Header[9].KBase0", "Header[9].KBE0", tuple(f"KernelDMASrc.CoeffBaseAddr[{i}].Addr" for i in range(STREAMS))),
 )
 """Header selectors, and the offsets that count from the channel that they select."""
 

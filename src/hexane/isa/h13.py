@@ -288,7 +288,7 @@ _ALIASES = (
     F("22", "AliasPlanarRslt", "the region touches the result of the PE task before", evidence=INFERRED),
 )
 
-L2 = RegisterBlock("L2", 0x04800, 18, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x04800, 18, "The L2 buffer: where source and result lie in it", (
     Register(0x4800, "L2Cfg", "what happens on the way out of L2", (
         F("0", "InputReLU", "always 0"),
         F("3:2", "PaddingMode", "1 in maximum reductions: padding reads as the most negative number",

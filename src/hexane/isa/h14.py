@@ -197,7 +197,7 @@ TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfac
     Register(0x11D0, "Spare1*", "never written", evidence=INFERRED),
 ))  # fmt: skip
 
-L2 = RegisterBlock("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x0500, 25, "The L2 buffer: where source and result lie in it", (
     starred(_l2["L2Cfg"].at(0x500), reset=0),
     starred(_l2["SourceCfg"].at(0x504), reset=0x100).with_rows(
         F("23", "Src2Keep*", "source 2 comes by tile DMA and is kept in L2", evidence=INFERRED),

@@ -198,7 +198,7 @@ WRAP = (
     F("31:12", "Length*", "length of a circular buffer", evidence=INFERRED),
 )
 
-L2 = RegisterBlock("L2", 0x4100, 41, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x4100, 41, "The L2 buffer: where source and result lie in it", (
     Register(0x4100, "L2Cfg*", "what happens on the way out of L2", L2CFG, 0),
     Register(0x4104, "SourceCfg*", "source 1", source_config(), 0x100),
     Register(0x4108, "Src2Cfg*", "source 2", source_config(), 0x100),

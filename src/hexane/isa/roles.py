@@ -20,7 +20,8 @@ from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_
 from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit, Values
 from hexane.isa.task import Task
 
-CORES = range(16)
+STREAMS = 16
+"""Streams of the kernel DMA, one for each core, each with a switch, an address and a size."""
 
 VOCABULARY = tuple(
     """
@@ -83,7 +84,7 @@ VOCABULARY = tuple(
 ) + tuple(
     f"KernelDMASrc.{register}[{core}].{field}"
     for register, field in (("CoeffDMAConfig", "En"), ("CoeffBaseAddr", "Addr"), ("CoeffBfrSize", "MemBfrSize"))
-    for core in CORES
+    for core in range(STREAMS)
 )
 """Every role, in groups."""
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.chips import CORES, generation
+from hexane.chips import generation
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.frozen import slot_init
 from hexane.isa import WRITTEN, Task
-from hexane.isa.roles import roles_of
+from hexane.isa.roles import STREAMS, roles_of
 from hexane.isa.schema import Handle
 from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
@@ -175,7 +175,7 @@ def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
     handles = _STREAM_HANDLES.get(task.generation)
     if handles is None:
         fields = ("CoeffDMAConfig[{}].En", "CoeffBaseAddr[{}].Addr", "CoeffBfrSize[{}].MemBfrSize")
-        names = ([f"KernelDMASrc.{field.format(core)}" for field in fields] for core in range(CORES))
+        names = ([f"KernelDMASrc.{field.format(core)}" for field in fields] for core in range(STREAMS))
         handles = [(task.handle(a), task.handle(b), task.handle(c)) for a, b, c in names]
         _STREAM_HANDLES[task.generation] = handles
     return handles

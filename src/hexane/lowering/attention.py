@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, Generation
+from hexane.chips import Generation
 from hexane.lowering.fusion import factor_of, follows, only_user
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class Sizes:
 
     def suits(self, compilation: Compilation) -> bool:
         """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
-        lanes, limits = (lanes_of(self.keys), lanes_of(self.dims)), compilation.limits
+        limits = compilation.limits
+        lanes = lanes_of(self.keys, limits.cores), lanes_of(self.dims, limits.cores)
         if self.heads < 2 or self.queries < limits.cores or self.dims % limits.cores or min(lanes) < 2:
             return False
         if self.queries < FEW_QUERIES and self.dims >= 2 * FEW_QUERIES and self.dims % FEW_QUERIES == 0:
@@ -80,13 +81,13 @@ class Sizes:
         return self.block(compilation) > 0 and 2 * longest <= limits.kernel_bytes_per_core
 
 
-def lanes_of(rows: int) -> int:
+def lanes_of(rows: int, cores: int) -> int:
     """Rows of a computed kernel that a core takes side by side (docs/reference/engine-h13.md 13.2); 1: no form.
 
     Rows that do not fill the cores evenly, of which no program is known, take what divides them.
     """
-    if rows % CORES == 0:
-        share = rows // CORES
+    if rows % cores == 0:
+        share = rows // cores
         return min(MOST_LANES, max(2, share & -share))
     return next(lanes for lanes in (8, 4, 2, 1) if rows % lanes == 0)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
+from hexane.chips import Generation
 
 MOST_GROUPS = 4096  # of the loop of one task
 PATCH_PIXELS, TALLEST_PATCH_LOG2 = 128, 4
-BURST = 64
 
 
 def single_patch(width: int, height: int) -> bool:
@@ -16,17 +15,18 @@ def single_patch(width: int, height: int) -> bool:
     return any(width <= PATCH_PIXELS >> s and height <= 1 << s for s in range(TALLEST_PATCH_LOG2 + 1))
 
 
-def is_loop(shape: tuple[int, ...], groups: int, *, bias: bool, width: int, height: int) -> bool:
+def is_loop(shape: tuple[int, ...], groups: int, limits: Generation, *, bias: bool, width: int, height: int) -> bool:
     """Whether weights [O, I / groups, ...] run group by group in one task over a result of ``width`` x ``height``.
 
     Output channels of a group fill the cores evenly, and its kernel fits a core; else zeros make the kernel dense.
     """
     cout, cin, taps = shape[0] // groups, shape[1], int(np.prod(shape[1:]))
-    lanes = max(1, cout // CORES)
-    regular = cout % CORES == 0 or cout in (1, 2, 4, 8)
+    lanes = max(1, cout // limits.cores)
+    regular = cout % limits.cores == 0 or cout in (1, 2, 4, 8)
     halfwords = lanes * (taps + bias)
-    per_core = groups * -(-2 * halfwords // BURST) * BURST
-    fits = per_core <= KERNEL_BYTES_PER_CORE or single_patch(width, height)
+    burst = limits.dma_granule_bytes
+    per_core = groups * -(-2 * halfwords // burst) * burst
+    fits = per_core <= limits.kernel_bytes_per_core or single_patch(width, height)
     return regular and cin > 1 and fits and groups <= MOST_GROUPS
 
 

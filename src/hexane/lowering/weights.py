@@ -25,7 +25,6 @@ INTEGERS = 5
 """Feature level from which integer weights stream (H14); H13 folds them to fp16."""
 SCALES_OF_OUTPUTS = 7
 """Feature level from which a scale for each output was seen beside a palette or integers (H16)."""
-CORES = 16
 SPARSE_WORTH = 15 / 16
 """Density below which a mask and the values that are not zero take fewer bits than fp16."""
 
@@ -149,8 +148,8 @@ def _streams(weight: Value, coding: Coding, generation: Generation, axis: int) -
     ]
     if not streams:
         return None, f"expanded to fp16: {_why_not(coding, generation, axis)}"
-    best = min(streams, key=lambda stream: _stream_bytes(stream, weight))
-    if _stream_bytes(best, weight) >= 2 * prod(weight.shape):
+    best = min(streams, key=lambda stream: _stream_bytes(stream, weight, generation.cores))
+    if _stream_bytes(best, weight, generation.cores) >= 2 * prod(weight.shape):
         return None, f"expanded to fp16: {coding.what}: so few weights that tables or masks would take more"
     words = {
         "palette": f"streams {best.bits}-bit indices",
@@ -160,12 +159,12 @@ def _streams(weight: Value, coding: Coding, generation: Generation, axis: int) -
     return best, words + (" and a scale for each output" if best.scales is not None else "")
 
 
-def _stream_bytes(stream: Stream, weight: Value) -> float:
+def _stream_bytes(stream: Stream, weight: Value, cores: int) -> float:
     """About how many bytes the cores read: every core has its own palette, in units of 64 bytes."""
     count = prod(weight.shape)
     if stream.form == "sparse":
         return count * (1 + 16 * _density(weight)) / 8
-    head = CORES * max(64, 2 << stream.bits) if stream.form == "palette" else 0
+    head = cores * max(64, 2 << stream.bits) if stream.form == "palette" else 0
     return count * stream.bits / 8 + head + (0 if stream.scales is None else 2 * stream.scales.size)
 
 

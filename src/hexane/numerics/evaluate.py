@@ -179,7 +179,7 @@ class EngineEvaluation(Evaluation):
                 result = scaled_convolution(op, x, kernel, stream, epilogue)
             else:
                 masked = stream is not None and stream.form == "sparse"
-                result = convolution(op, x, kernel, epilogue, "direct" if masked else self.form)
+                result = convolution(op, x, kernel, epilogue, "direct" if masked else self.form, self.generation)
         else:
             second = op.arg("weight") if op.type == "linear" else op.arg("y")
             x, kernel = self._stored(op.arg("x")), self._stored(second)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.arithmetic import conv2d, mac, matmul
 from hexane.arithmetic.integer import mac_scaled, prepare_scaled
+from hexane.chips import Generation
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
 from hexane.lowering.fusion import Epilogue
@@ -18,7 +19,9 @@ from hexane.lowering.weights import Stream
 from hexane.lowering.windows import window_of
 
 
-def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str) -> np.ndarray:
+def convolution(
+    op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str, limits: Generation
+) -> np.ndarray:
     """A convolution with what rides along; ``form`` is direct or winograd (docs/reference/numerics.md 6)."""
     window = window_of(op)
     flat = x.ndim == 3
@@ -27,7 +30,8 @@ def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, f
     groups, (height, width) = op.arg("groups"), ((1, *op.output.shape[2:])[-2:])
     one_to_one = weight.shape[1] == 1 and weight.shape[0] == groups
     biased = epilogue.bias is not None
-    if groups > 1 and not one_to_one and not is_loop(kernel.shape, groups, bias=biased, width=width, height=height):
+    looped = one_to_one or is_loop(kernel.shape, groups, limits, bias=biased, width=width, height=height)
+    if groups > 1 and not looped:
         kernel, groups = dense(kernel, groups), 1
     result = conv2d(
         source,

@@ -51,16 +51,16 @@ def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
         if op.type in SUMS:
             x = op.inputs["x"]
             if x not in rows and not analysis.is_turned_already(x):
-                made.append(_map("move", x))
+                made.append(_map("move", x, chip))
             rows.add(x)
-            made.append(dense_sum(*_sizes(op)))
+            made.append(dense_sum(*_sizes(op), chip))
         elif op.type == "layer_norm":
-            made += [_map("reduce", x), _map("reduce", x, 2), _map("unary", x)]
+            made += [_map("reduce", x, chip), _map("reduce", x, chip, 2), _map("unary", x, chip)]
             for name in ("gamma", "beta"):
                 if op.inputs.get(name) is not None:
-                    made += [planar("move", x.shape[-1]), _map("binary", x, 2)]
+                    made += [planar("move", x.shape[-1], chip), _map("binary", x, chip, 2)]
         elif op.type == "reduce_mean":
-            made += [_map("reduce", x), planar("unary", _tokens(op.output))]
+            made += [_map("reduce", x, chip), planar("unary", _tokens(op.output), chip)]
         else:
             made += _shared(op, chip)
     return made
@@ -74,21 +74,21 @@ def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool])
         for value in analysis.ops[op]:
             if value.op not in inside and value not in entering and not analysis.is_turned_already(value):
                 entering.add(value)
-                made.append(_map("move", value))
+                made.append(_map("move", value, chip))
         x = next(iter(op.operands()))
         if op.type in SUMS:
-            made.append(dense_sum(*_sizes(op)))
+            made.append(dense_sum(*_sizes(op), chip))
         elif op.type == "layer_norm":
             tokens, features = _tokens(x), x.shape[-1]
-            made += [dense_sum(tokens, features, 1), _map("binary", x, 2), _map("unary", x)]
-            made += [*_root(tokens, features, chip), _map("binary", x, 2)]
+            made += [dense_sum(tokens, features, 1, chip), _map("binary", x, chip, 2), _map("unary", x, chip)]
+            made += [*_root(tokens, features, chip), _map("binary", x, chip, 2)]
             if op.inputs.get("gamma") is not None and not _feeds_sums(op.output):
                 made.append(_affine(x, chip))
         elif op.type == "reduce_mean":
             made += _root(_tokens(x), x.shape[-1], chip)
         else:
             made += _shared(op, chip, behind_sum=bool(made) and made[-1].unit == "mac")
-        made += [_map("move", value) for value in op.outputs if leaves(value)]
+        made += [_map("move", value, chip) for value in op.outputs if leaves(value)]
     return made
 
 
@@ -99,7 +99,7 @@ def _shared(op: Op, chip: Chip, *, behind_sum: bool = False) -> list[Layer]:
     if len(names) < 2 or not computed:
         return []
     follows = behind_sum and _pairs(_tokens(op.output), chip)
-    return [_map("binary", op.output, len(computed), follows=follows)]
+    return [_map("binary", op.output, chip, len(computed), follows=follows)]
 
 
 def _pairs(tokens: int, chip: Chip) -> bool:
@@ -112,19 +112,19 @@ def _pairs(tokens: int, chip: Chip) -> bool:
 
 def _root(tokens: int, features: int, chip: Chip) -> list[Layer]:
     """Inverse roots of means of squares, one for each range, and the largest of them."""
-    found = ranges(features)
-    sums = [dense_sum(tokens, features, 1, follows=_pairs(tokens, chip) and not i) for i in range(len(found))]
-    return sums + [planar("binary", tokens, 2, follows=_pairs(tokens, chip) and i == 1) for i in range(1, len(found))]
+    found, follows = ranges(features), _pairs(tokens, chip)
+    sums = [dense_sum(tokens, features, 1, chip, follows=follows and not i) for i in range(len(found))]
+    return sums + [planar("binary", tokens, chip, 2, follows=follows and i == 1) for i in range(1, len(found))]
 
 
-def _map(unit: Unit, value: Value, operands: int = 1, *, follows: bool = False) -> Layer:
+def _map(unit: Unit, value: Value, chip: Chip, operands: int = 1, *, follows: bool = False) -> Layer:
     """A planar task or copy of a whole map, through memory where L2 does not hold two of them."""
-    return planar(unit, prod(value.shape), operands, follows=follows)
+    return planar(unit, prod(value.shape), chip, operands, follows=follows)
 
 
 def _affine(x: Value, chip: Chip) -> Layer:
     tokens, features = _tokens(x), x.shape[-1]
-    return dense_sum(tokens, features, features, follows=_pairs(tokens, chip), groups=features)
+    return dense_sum(tokens, features, features, chip, follows=_pairs(tokens, chip), groups=features)
 
 
 def _sizes(op: Op) -> tuple[int, int, int]:

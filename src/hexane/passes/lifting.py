@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from hexane.lowering.groups import dense, is_loop
 from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
 
 if TYPE_CHECKING:
+    from hexane.chips import Generation
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
     from hexane.lowering.compilation import Compilation
@@ -97,10 +99,14 @@ def _takes_relu(value: Value, user: Op) -> bool:
 
 def shuffle_weights(function: Function, compilation: Compilation) -> int:
     """Put a shuffle of a convolution's channels into the order of its weights, where it runs as one dense product."""
-    return sweep(function, {"reshape": _shuffled}) if compilation.on.shuffled_weights else 0
+    return (
+        sweep(function, {"reshape": partial(_shuffled, limits=compilation.limits)})
+        if compilation.on.shuffled_weights
+        else 0
+    )
 
 
-def _shuffled(op: Op, b: GraphBuilder) -> Value | None:
+def _shuffled(op: Op, b: GraphBuilder, limits: Generation) -> Value | None:
     """reshape(transpose(reshape(conv))) that only exchanges channels, also with a function behind the convolution."""
     turn = op.inputs["x"].op
     if turn is None or turn.type != "transpose" or not _feeds(op.inputs["x"], op):
@@ -129,7 +135,8 @@ def _shuffled(op: Op, b: GraphBuilder) -> Value | None:
         *_, (height, width) = conv_geometry(
             x.shape, weight.shape, conv.arg("strides"), conv.arg("pad_type"), conv.arg("pad"), conv.arg("dilations")
         )
-        if values.shape[1] == 1 or is_loop(values.shape, groups, bias=bias is not None, width=width, height=height):
+        biased = bias is not None
+        if values.shape[1] == 1 or is_loop(values.shape, groups, limits, bias=biased, width=width, height=height):
             return None
         values = dense(values, groups)
     order = np.arange(source.shape[1]).reshape(parts[:-2]).transpose(perm[:-2]).reshape(-1)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES
 from hexane.chips.measured import values
 from hexane.cost.model import time_work
 from hexane.cost.work import Layer, Unit, Work
@@ -17,8 +16,10 @@ from hexane.cost.work import Layer, Unit, Work
 if TYPE_CHECKING:
     from hexane.chips import Chip
 
-STAYS = L2_BYTES // 2
-"""Bytes of a map up to which it and a second one stay in L2 between tasks."""
+
+def stays_bytes(chip: Chip) -> int:
+    """Bytes of a map up to which it and a second one stay in L2 between tasks."""
+    return chip.generation.l2_bytes // 2
 
 
 def price_us(layers: Iterable[Layer], chip: Chip) -> float:
@@ -29,14 +30,14 @@ def price_us(layers: Iterable[Layer], chip: Chip) -> float:
 @lru_cache(maxsize=4096)
 def pass_us(unit: Unit, count: int, chip: Chip) -> float:
     """Microseconds of one planar task or copy of so many elements on a chip."""
-    (item,) = time_work(Work((planar(unit, count),)), chip, values(chip))
+    (item,) = time_work(Work((planar(unit, count, chip),)), chip, values(chip))
     return float(item.us)
 
 
-def planar(unit: Unit, count: int, operands: int = 1, *, follows: bool = False) -> Layer:
+def planar(unit: Unit, count: int, chip: Chip, operands: int = 1, *, follows: bool = False) -> Layer:
     """A planar task or a copy of so many elements; ``operands`` of them from memory where L2 does not hold two."""
     size = 2.0 * count
-    away = size > STAYS
+    away = size > stays_bytes(chip)
     return Layer(
         "",
         unit,
@@ -52,11 +53,11 @@ def planar(unit: Unit, count: int, operands: int = 1, *, follows: bool = False) 
     )
 
 
-def dense_sum(pixels: int, cin: int, cout: int, *, follows: bool = False, groups: int = 1) -> Layer:
+def dense_sum(pixels: int, cin: int, cout: int, chip: Chip, *, follows: bool = False, groups: int = 1) -> Layer:
     """A 1x1 convolution with fp16 weights."""
     weights = 2.0 * cin * cout / groups
     read, written = 2.0 * pixels * cin, 2.0 * pixels * cout
-    shared: dict[str, Any] = {"reads_input": read > STAYS, "writes_output": written > STAYS}
+    most = stays_bytes(chip)
     return Layer(
         "",
         "NE conv",
@@ -65,11 +66,12 @@ def dense_sum(pixels: int, cin: int, cout: int, *, follows: bool = False, groups
         cin=cin,
         cout=cout,
         groups=groups,
+        reads_input=read > most,
+        writes_output=written > most,
         weight_bytes=weights,
         dense_bytes=weights,
         in_bytes=read,
         out_bytes=written,
         follows=follows,
         placed=True,
-        **shared,
     )

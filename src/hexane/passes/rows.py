@@ -8,11 +8,11 @@ has r times the outputs, about one r-th of the kernel's height, and one r-th of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.chips import CORES
 from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.fusion import is_epilogue, only_user
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
@@ -38,7 +38,7 @@ class Geometry:
     sides: tuple[int, int]
 
     @classmethod
-    def of(cls, op: Op, r: int) -> Geometry | None:
+    def of(cls, op: Op, r: int, cores: int) -> Geometry | None:
         """None where the convolution has no such form."""
         x, weight = op.inputs["x"], op.inputs["weight"]
         if not weight.is_constant or weight.constant.coding is not None or not is_static(x) or len(x.shape) != 4:
@@ -51,7 +51,7 @@ class Geometry:
         sides = (int(pads[1][0]), int(pads[1][1]))
         found = cls(r, weight.shape[2], x.shape[2] // r, out[0] // r, int(pads[0][0]), sides)
         fits = found.taps <= TALLEST and 0 <= found.above <= LARGEST_PAD and 0 <= found.below <= LARGEST_PAD
-        return found if fits and weight.shape[0] * r <= CORES else None
+        return found if fits and weight.shape[0] * r <= cores else None
 
     @property
     def above(self) -> int:
@@ -116,8 +116,9 @@ def instead_of_parts(compilation: Compilation, op: Op, b: GraphBuilder) -> Value
     height = op.inputs["weight"].shape[2]
     if not compilation.on.rows_as_channels or height <= TALLEST:
         return None
-    for r in range(2, CORES + 1):
-        g = Geometry.of(op, r)
+    cores = compilation.limits.cores
+    for r in range(2, cores + 1):
+        g = Geometry.of(op, r, cores)
         if g is not None:
             return convolution(op, g, folded(op.inputs["x"], r, b), b)
     return None
@@ -125,10 +126,14 @@ def instead_of_parts(compilation: Compilation, op: Op, b: GraphBuilder) -> Value
 
 def keep_rows_as_channels(function: Function, compilation: Compilation) -> int:
     """Convolve maps whose rows are channels as they stand, where the outputs find cores: they need not be put back."""
-    return sweep(function, {"conv": _kept}) if compilation.on.rows_as_channels else 0
+    return (
+        sweep(function, {"conv": partial(_kept, cores=compilation.limits.cores)})
+        if compilation.on.rows_as_channels
+        else 0
+    )
 
 
-def _kept(op: Op, b: GraphBuilder) -> Value | None:
+def _kept(op: Op, b: GraphBuilder, cores: int) -> Value | None:
     x = op.inputs["x"]
     behind = x.op if is_epilogue(x.op) and only_user(x) is op else None
     whole = x if behind is None else behind.inputs["x"]
@@ -137,7 +142,7 @@ def _kept(op: Op, b: GraphBuilder) -> Value | None:
     if found is None:
         return None
     source, r = found
-    g = Geometry.of(op, r)
+    g = Geometry.of(op, r, cores)
     if g is None:
         return None
     if behind is not None:

@@ -151,7 +151,7 @@ class ResidentImage:
 
     def bind(self, buffers: Buffers) -> Callable[[], None]:
         """One machine on these buffers: tasks are checked at its first run and only computed from then on."""
-        engine = Engine(self._memory(buffers))
+        engine = Engine(self._memory(buffers), self.machine.l2_bytes)
         steps: list[Step] = []
         runs = 0
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES
 from hexane.emulator.ends import Operand, TaskResult
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import last_byte
@@ -44,7 +43,7 @@ class Traffic:
 
     ``read``, ``kernel`` and ``written`` are sums over tasks. ``compulsory`` is what no program of the same segments can
     do without: its inputs and outputs, and its constants and weights once. ``l2_end`` is the highest end of a region of
-    L2, of ``hexane.chips.L2_BYTES``.
+    L2, of the generation's ``l2_bytes``.
     """
 
     read: int
@@ -91,7 +90,7 @@ def _of_task(r: Registers) -> TaskTraffic:
     bytes_written = prod(result.stored) * result.dtype.itemsize if result.surface is not None else 0
     placed: list[Operand | TaskResult] = [*operands, *([] if result.automatic else [result])]
     ends = [last_byte(p.region.base, p.region.window(p.stored), p.region.strides(), p.dtype.itemsize) for p in placed]
-    return TaskTraffic(read, _kernel(r, task), bytes_written, min(max(ends), L2_BYTES))
+    return TaskTraffic(read, _kernel(r, task), bytes_written, min(max(ends), r.limits.l2_bytes))
 
 
 def _read_again(task: Understood) -> int:

@@ -73,9 +73,7 @@ def _head(fragment: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, 
         line + size + columns + n * l2.ne_window(k.k) > fragment.limits.l2_bytes
         or max(q.k, n) * lanes * 2 > fragment.limits.kernel_bytes_per_core
     ):
-        raise UnsupportedError(
-            f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
-        )
+        raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's L2 buffer", code=Reason.MEMORY)
     staged = matmul.stage(fragment, q, m, q.k, lanes, turned=False, planar=True)
     copy = fragment.plans[0]
 

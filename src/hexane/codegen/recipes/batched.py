@@ -161,7 +161,7 @@ def _need_room(target: Target, end: int, operand: Tensor) -> None:
     """UnsupportedError where the lines of an operand that is copied end beyond L2: one row of channels passes whole."""
     if end + l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
-            f"an operand of {operand.h} x {operand.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"an operand of {operand.h} x {operand.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
 
 
@@ -209,7 +209,7 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     """w given as [N, K], too large for L2: turned into scratch, eight rows side by side."""
     n, k = w.h, w.w
     if k % SCRATCH_LANES:
-        raise UnsupportedError(f"a transposed operand of {n} x {k} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(f"a transposed operand of {n} x {k} does not fit the engine's L2 buffer")
     plane = up(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)

@@ -54,7 +54,7 @@ def _chain(op: Op, context: Context) -> tuple[Op, ...] | None:
 def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
     """Convolutions with bytes between them: one task each, all maps between them in L2."""
     plans = [_plan(layer, context) for layer in layers_of(ops[0], context)]
-    fragment, chain, last = Fragment(context), ChainTasks(), len(plans) - 1
+    fragment, chain, last = Fragment(context), ChainTasks(context.limits.l2_bytes), len(plans) - 1
     before: tuple[ChainStay, Region] | None = None
     for i, plan in enumerate(plans):
         stays: dict[str, Use] = {}

@@ -51,7 +51,9 @@ def matrix_chain(ops: Sequence[Op], context: Context) -> Fragment:
     """Products, norms, sums and functions of matrices in a row: all results in L2."""
     steps = steps_of(ops[0], context)
     fragment = Fragment(context)
-    work = ChainWork(fragment, context, [run for run in steps if run[0] in set(ops)])
+    work = ChainWork(
+        fragment, context, [run for run in steps if run[0] in set(ops)], ChainTasks(context.limits.l2_bytes)
+    )
     work.run()
     return fragment
 
@@ -63,7 +65,7 @@ class ChainWork:
     fragment: Fragment
     context: Context
     steps: list[tuple[Op, ...]]
-    chain: ChainTasks = field(default_factory=ChainTasks)
+    chain: ChainTasks
     matrices: dict[Value, ChainMatrix] = field(default_factory=dict)
     at: int = 0
 

@@ -100,7 +100,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
     size = x.h * row
     if size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
         plan = unary.copy_of(fragment.target, tensor)

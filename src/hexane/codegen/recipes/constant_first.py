@@ -72,7 +72,7 @@ def _turned(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Ker
     """x is [N, K]: turned into L2 first."""
     if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a transposed operand of {x.m} x {x.k} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     held = turn_in(fragment, x)
     blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=False)

@@ -215,7 +215,7 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     lanes = cout // fragment.limits.cores
     taps = cin * window.kh * window.kw
     per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
-    if not is_loop(conv.weights.shape, groups, bias=conv.bias is not None, width=y.w, height=y.h):
+    if not is_loop(conv.weights.shape, groups, fragment.limits, bias=conv.bias is not None, width=y.w, height=y.h):
         for part in neighbours(conv, n):
             before = len(fragment.plans)
             _dense(fragment, part, 0)

@@ -34,7 +34,7 @@ def parts_of(conv: Convolution, context: Context) -> int:
     y, (cout, cin, *_) = conv.y, conv.weights.shape
     if conv.groups == 1 or conv.one_to_one or not context.on.split_groups:
         return 1
-    if is_loop(conv.weights.shape, conv.groups, bias=conv.bias is not None, width=y.w, height=y.h):
+    if is_loop(conv.weights.shape, conv.groups, context.limits, bias=conv.bias is not None, width=y.w, height=y.h):
         return 1
     window = conv.window
     return _cheapest(

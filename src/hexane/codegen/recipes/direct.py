@@ -81,7 +81,7 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> No
     tile = room // moving // patch * patch if moving and room > 0 else plan.h if room > 0 else 0
     if tile <= 0:
         raise UnsupportedError(
-            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     plan.tile = min(tile, plan.h)
     sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]

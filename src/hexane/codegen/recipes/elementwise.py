@@ -209,7 +209,7 @@ def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
             plan.tile = room // plan.result.row // patch * patch
             if plan.tile < 1:
                 raise UnsupportedError(
-                    "a row of a broadcast result does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+                    "a row of a broadcast result does not fit the engine's L2 buffer", code=Reason.MEMORY
                 )
     fragment.add(plan)
 

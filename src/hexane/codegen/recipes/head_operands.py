@@ -175,7 +175,7 @@ def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tu
     else:
         end = tasks.pe_source(plan, 0)
     if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError("heads whose rows do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        raise UnsupportedError("heads whose rows do not fit the engine's L2 buffer", code=Reason.MEMORY)
     tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
     if groups > 1:

@@ -119,11 +119,11 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     grouped = context.on.heads_as_groups and _in_one_task(context.target, some, at_once)
     operands = _Operands(
         heads_of(q, context),
-        of_tokens(fragment, heads_of(k, context), lanes_of(sizes.keys)),
+        of_tokens(fragment, heads_of(k, context), lanes_of(sizes.keys, context.limits.cores)),
         of_dims(
             fragment,
             heads_of(v, context),
-            lanes_of(dims),
+            lanes_of(dims, context.limits.cores),
             grouped=grouped and not context.choices.steps_kernels,
         ),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
@@ -155,9 +155,10 @@ def _in_one_task(target: Target, sizes: Sizes, at_once: int) -> bool:
     """
     if target.choices.steps_kernels:
         return 2 * at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
-    cores = [rows // lanes_of(rows) for rows in (sizes.keys, sizes.dims)]
-    fits = all(count <= target.limits.cores and count.bit_count() == 1 for count in cores)  # each core has as many rows
-    halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
+    most = target.limits.cores
+    cores = [rows // lanes_of(rows, most) for rows in (sizes.keys, sizes.dims)]
+    fits = all(count <= most and count.bit_count() == 1 for count in cores)  # each core has as many rows
+    halfwords = max(sizes.dims * lanes_of(sizes.keys, most), sizes.keys * lanes_of(sizes.dims, most))
     even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
     return fits and even and at_once > 1 and 2 * at_once * halfwords <= target.limits.kernel_bytes_per_core
 
@@ -198,7 +199,7 @@ class _Around:
         self.second = Region(at + count * self.row, self.line, self.row, block)
         self.end = at + 2 * count * self.row
         if self.end > fragment.limits.l2_bytes:
-            raise UnsupportedError("scores that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+            raise UnsupportedError("scores that do not fit the engine's L2 buffer", code=Reason.MEMORY)
         self.begun = False
         self.halvings: dict[int, int] = {}  # by heads at once
 
@@ -216,7 +217,7 @@ class _Around:
         size = q.heads * self.columns.row
         end = tasks.ne_source(self.fragment.target, plan, size)
         if end > self.fragment.limits.l2_bytes:
-            raise UnsupportedError("queries that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+            raise UnsupportedError("queries that do not fit the engine's L2 buffer", code=Reason.MEMORY)
         held = Region(0, self.odd, size, size)
         if groups > 1:
             held = replace(self.columns, group=self.columns.row)
@@ -233,7 +234,7 @@ class _Around:
         tasks.choose_shape(self.fragment.target, plan)
         end = tasks.ne_source(self.fragment.target, plan, self.small.base)
         if end > self.fragment.limits.l2_bytes:
-            raise UnsupportedError("a mask that does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+            raise UnsupportedError("a mask that does not fit the engine's L2 buffer", code=Reason.MEMORY)
         tasks.stays(plan, self.mask)
         plan.holds = True
         self.fragment.add(plan)

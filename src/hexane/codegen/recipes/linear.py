@@ -152,7 +152,7 @@ def largest_rows(target: Target, k: int, n: int) -> int:
             <= target.limits.l2_bytes
         ):
             return m
-    raise UnsupportedError(f"a product over {k} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+    raise UnsupportedError(f"a product over {k} values does not fit the engine's L2 buffer", code=Reason.MEMORY)
 
 
 @dataclass(frozen=True)
@@ -343,9 +343,7 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _fits(target: Target, *sizes: int) -> None:
     if sum(sizes) > target.limits.l2_bytes:
-        raise UnsupportedError(
-            "the map between two products does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
-        )
+        raise UnsupportedError("the map between two products does not fit the engine's L2 buffer", code=Reason.MEMORY)
 
 
 def _chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:

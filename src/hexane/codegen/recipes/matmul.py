@@ -190,7 +190,7 @@ def _turn_through_scratch(fragment: Fragment, w: Rows, after_planar: Plan | None
     """w given as [N, K], too large for L2: turned into scratch with interleave 8 (§13.2)."""
     if w.k % SCRATCH_LANES:
         raise UnsupportedError(
-            f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a transposed operand of {w.m} x {w.k} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
     row = up(2 * SCRATCH_LANES * w.m, 64)

@@ -227,7 +227,7 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     end = tasks.pe_source(mean, 2 * line, keep=True)
     if end > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     source = replace(mean.source, group=0)
     tasks.stays(mean, vector)
@@ -270,7 +270,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
         or x.w > 256
     ):
         raise UnsupportedError(
-            f"a layer norm over {count} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a layer norm over {count} values does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     mean.tile = min(h, MEAN_ROWS)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
@@ -341,7 +341,7 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     size = x.h * (block + l2.pe_pad(block, channel))
     if 2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     held = load(fragment, x)
     step = x.c * 16
@@ -461,7 +461,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     channel = l2.channel_stride(x.k)
     size = x.m * channel
     if map_at + 2 * size + l2.RESULT_ROOM > context.limits.l2_bytes:
-        raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        raise UnsupportedError("a layer norm and its product do not fit the engine's L2 buffer", code=Reason.MEMORY)
     vector, source = _row_statistics(fragment, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)
     held = Region(map_at, channel, size, size)

@@ -179,7 +179,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     size = h * row
     if base + 2 * size > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"softmax over {c} channels of {h} x {w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     small = Region(0, channel, step, channel)
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
@@ -260,7 +260,7 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     vector = Region(0, line, line, line)
     if line + 2 * size + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"softmax over {x.c} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.src = x.dma()

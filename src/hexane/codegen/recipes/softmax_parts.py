@@ -150,7 +150,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     values = x.h * 16
     if 2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"softmax over {x.h} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     first = unary.copy_of(fragment.target, x)
     first.src = x.dma()
@@ -246,7 +246,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     fragment.add(power)
     if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's L2 buffer", code=Reason.MEMORY
         )
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
     sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
@@ -264,7 +264,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     block = x.c * narrow
     if base + 2 * x.h * (block + 2 * l2.UNIT) > fragment.limits.l2_bytes:
         raise UnsupportedError(
-            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
+            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's L2 buffer", code=Reason.MEMORY
         )
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
     tasks.streams_out(fragment.target, scale, base + x.h * scale.source2.row, after=After.NE_RESULT)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hexane.chips import L2_BYTES
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, PeKind, SourceType
@@ -71,26 +70,27 @@ class _Place:
         stay = b.stays[0]
         return b.first <= a.last + max(stay.follows, stay.beside if in_rows else 0)
 
-    def put(self, others: Sequence[_Place], *, in_rows: bool = True) -> None:
+    def put(self, others: Sequence[_Place], room: int, *, in_rows: bool = True) -> None:
         at = 0
         meeting = [o for o in others if self.meets(o, in_rows=in_rows)]
         for base, end in sorted((o.stays[0].base, o.stays[0].base + o.size) for o in meeting):
             if base - at >= self.size:
                 break
             at = max(at, end)
-        if at + self.size > L2_BYTES and in_rows:
-            self.put(others, in_rows=False)
+        if at + self.size > room and in_rows:
+            self.put(others, room, in_rows=False)
             return
-        if at + self.size > L2_BYTES:
-            raise UnsupportedError("a chain whose results do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        if at + self.size > room:
+            raise UnsupportedError("a chain whose results do not fit the engine's L2 buffer", code=Reason.MEMORY)
         for stay in self.stays:
             stay.base = at
 
 
 @dataclass
 class ChainTasks:
-    """The tasks of a chain, and which of their operands are stays; the others pass through L2."""
+    """The tasks of a chain, and which of their operands are stays; the others pass through L2, of ``room`` bytes."""
 
+    room: int
     plans: list[Plan] = field(default_factory=list)
     uses: dict[tuple[int, str], tuple[ChainStay, int]] = field(default_factory=dict)
     """By task and side: the stay, and bytes from its base."""
@@ -144,7 +144,7 @@ class ChainTasks:
         places = [_Place(stays) for stays in roots.values()]
         places.sort(key=lambda p: (p.stays[0].kind, -p.rank, not p.stays[0].neural, p.first))
         for i, place in enumerate(places):
-            place.put(places[:i])
+            place.put(places[:i], self.room)
         return places
 
     def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> None:
@@ -157,8 +157,8 @@ class ChainTasks:
                 at = l2.second_operand_base(at)
             setattr(plan, end.side, end.region.at(at))
             at += up(held(plan, end), l2.UNIT)
-        if at > L2_BYTES:
-            raise UnsupportedError("a chain whose tasks do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        if at > self.room:
+            raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
 
     def _drop_locks(self) -> None:
         """No task goes beside one whose operands it writes over, unless both write the same place."""

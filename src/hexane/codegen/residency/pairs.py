@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
 from hexane.codegen.operations import (
     UNHINTED,
@@ -49,10 +49,11 @@ class Locks:
     """Whether two tasks would gain as a pair, should all that they read and write stay in L2."""
 
     price: Price
+    limits: Generation
     _known: dict[tuple[int, int], tuple[Plan, Plan, bool]] = field(default_factory=dict)  # by id; the plans are kept
 
     def __call__(self, leader: Plan, follower: Plan) -> bool:
-        if not could_lock(leader, follower):
+        if not could_lock(leader, follower, self.limits):
             return False
         key = id(leader), id(follower)
         if key not in self._known:
@@ -63,7 +64,7 @@ class Locks:
         return self._known[key][2]
 
 
-def lock_pairs(plans: Sequence[Plan], price: Price) -> int:
+def lock_pairs(plans: Sequence[Plan], locks: Locks) -> int:
     """Lock every pair that can be and gains by it, first come first served; how many were locked."""
     count = 0
     free = True  # whether the task before leads or follows in no pair
@@ -71,8 +72,8 @@ def lock_pairs(plans: Sequence[Plan], price: Price) -> int:
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.reads.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
-            made = _locked(leader, follower, i)
-            if made is not None and _gains((leader, follower), made, price):
+            made = _locked(leader, follower, i, locks.limits)
+            if made is not None and _gains((leader, follower), made, locks.price):
                 _take(leader, made[0])
                 _take(follower, made[1])
                 count += 1
@@ -104,9 +105,9 @@ def _take(plan: Plan, made: Plan) -> None:
     vars(plan).update(vars(made))
 
 
-def _locked(leader: Plan, follower: Plan, index: int) -> tuple[Plan, Plan] | None:
+def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> tuple[Plan, Plan] | None:
     """Both plans as a pair, None where they are none."""
-    if not could_lock(leader, follower) or leader.tile < leader.hout or follower.tile < follower.hout:
+    if not could_lock(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
         return None
     if leader.writes.type is not ResultType.STAYS:
         return None
@@ -128,21 +129,21 @@ def _locked(leader: Plan, follower: Plan, index: int) -> tuple[Plan, Plan] | Non
     return first, second
 
 
-def could_lock(leader: Plan, follower: Plan) -> bool:
+def could_lock(leader: Plan, follower: Plan, limits: Generation) -> bool:
     """Whether two tasks may be a pair, should the map between them stay in L2."""
-    return leader.unit != follower.unit and _leads(leader) and _can_follow(follower)
+    return leader.unit != follower.unit and _leads(leader, limits) and _can_follow(follower, limits)
 
 
-def _leads(plan: Plan) -> bool:
+def _leads(plan: Plan, limits: Generation) -> bool:
     """Whether the result is a whole map that is made patch by patch."""
     if plan.dst_staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
         return plan.kind in ELEMENTWISE and not (plan.transpose1 or plan.transpose2 or plan.transpose_out)
-    return not (plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1) and _in_one_pass(plan)
+    return not (plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1) and _in_one_pass(plan, limits)
 
 
-def _can_follow(plan: Plan) -> bool:
+def _can_follow(plan: Plan, limits: Generation) -> bool:
     """Whether each patch of the result needs that patch of the first operand alone."""
     if plan.src_staged or plan.groups > 1:
         return False
@@ -153,14 +154,14 @@ def _can_follow(plan: Plan) -> bool:
         return False
     alone = plan.kw == plan.kh == plan.sx == plan.sy == 1 and not (plan.px or plan.py)
     computed = plan.kernel is not None and plan.kernel.source is not None
-    return alone and plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan)
+    return alone and plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
 
 
-def _in_one_pass(plan: Plan) -> bool:
+def _in_one_pass(plan: Plan, limits: Generation) -> bool:
     """Whether the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
     if plan.mac.op is not NeOp.SUM or plan.unicast or plan.mac.ones:
         return True
-    return passes(2.0 * plan.c * plan.kh * plan.kw, plan.cout) == 1
+    return passes(2.0 * plan.c * plan.kh * plan.kw, plan.cout, limits) == 1
 
 
 def _hands_over(leader: Plan, follower: Plan) -> bool:

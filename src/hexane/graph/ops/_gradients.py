@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.chips import KERNEL_BYTES_PER_CORE
+from hexane.chips import KERNEL_BYTES_EVERYWHERE
 from hexane.graph.ops._rules import axes_of
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def through_matrix(d: Derivation, term: Formula, axis: int, matrix: np.ndarray) 
     return product.shaped((*shape[:axis], matrix.shape[0], *shape[axis + 1 :]))
 
 
-LONGEST_SUM = KERNEL_BYTES_PER_CORE // 16
-"""Terms of one matrix product of two computed operands: more do not fit the kernel memory of a core."""
+LONGEST_SUM = KERNEL_BYTES_EVERYWHERE // 16
+"""Terms of one matrix product of two computed operands: more do not fit a core of every generation."""
 
 
 def summed_product(x: Formula, y: Formula, axis: int) -> Formula:

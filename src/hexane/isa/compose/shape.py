@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hexane.chips import L2_BYTES
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
 
 CELL = 16  # bytes: L2 hands out whole cells
 BEHIND_PLANAR = 2  # of Dependent
 PAGE_BITS = 16  # pages of 64 KiB
-ALL_PAGES = (1 << (L2_BYTES >> PAGE_BITS)) - 1
+ALL_PAGES = (1 << 32) - 1  # one register
 
 # Axes of PECfg's broadcast fields
 ALONG_H, ALONG_D, ALONG_C = 2, 4, 8

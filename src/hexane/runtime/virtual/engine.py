@@ -73,7 +73,7 @@ class EmulatedEngine:
         modelled = modelled_ns(registers)
         if self.limit_ns is not None and modelled > self.limit_ns:
             raise EmulationError(f"the program is modelled to take {modelled / 1e9:.2f} s, the driver waits 1 s")
-        engine = Engine(memory)
+        engine = Engine(memory, registers[0].limits.l2_bytes if registers else 0)
         steps = []
         for r in registers:
             step = engine.prepare(r)
