@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.whole import can_wrap, wrapped
 from hexane.passes.rewriting import sweep
-from hexane.restrictions.lowerings import LOWERINGS, Lowering, lowered
+from hexane.restrictions.lowerings import LOWERINGS, Lowering, lowered, unconverted
 from hexane.restrictions.objections import placed_by_apple
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def leave_to_host(function: Function, compilation: Compilation) -> int:
 
 def apple_forms(function: Function, compilation: Compilation) -> int:
     """Where Apple's program is asked for: softplus, log-sum-exp, slices ... in the forms of Apple's compiler."""
-    return sweep(function, lowered(compilation.chip)) if compilation.as_apple else 0
+    return sweep(function, lowered(compilation.chip, compilation.nodes)) if compilation.as_apple else 0
 
 
 def applied(graph: Graph, chip: Chip) -> tuple[Lowering, ...]:
     """The forms of Apple's compiler for the chip that the network meets."""
-    function = graph.clone().main
-    rows = [row for row in LOWERINGS if row.is_on(chip)]
-    return tuple(row for row in rows if sweep(function, dict.fromkeys(row.ops, row.rewrite)))
+    function, nodes = graph.clone().main, unconverted(graph)
+    rows = [(row, rewrite) for row in LOWERINGS if (rewrite := row.rewrites(chip, nodes)) is not None]
+    return tuple(row for row, rewrite in rows if sweep(function, dict.fromkeys(row.ops, rewrite)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING
 
 from hexane.errors import UsageError
 from hexane.graph.rewrite import remove_dead
 from hexane.graph.verify import refuse_broken
+from hexane.restrictions.lowerings import unconverted
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Graph
@@ -72,7 +74,7 @@ def available() -> dict[str, Pass]:
         "mask_rows": always(masked_rows.mask_rows),
         "recognise_norms": normalization.recognise_norms,
         "fold_norms": always(normalization.fold_norms),
-        "fold_scales": always(scaling.fold_scales),
+        "fold_scales": scaling.fold_scales,
         "fold_padding": always(padding.fold_padding),
         "leave_to_host": apple_forms.leave_to_host,
         "apple_forms": apple_forms.apple_forms,
@@ -132,6 +134,8 @@ def run(
     if unknown:
         raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
     refuse_broken(graph)
+    if compilation.as_apple:
+        compilation = replace(compilation, nodes=unconverted(graph))
     result = graph.clone()
     for function in result.functions.values():
         remove_dead(function)

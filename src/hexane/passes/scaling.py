@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,18 @@ from hexane.passes.rewriting import array_of, as_dtype, float_of, operand_and_co
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 LINEAR = ("conv", "conv_transpose", "linear")
 
 
-def fold_scales(function: Function) -> int:
-    """Fold x * v, x / v, x + v, x - v by numbers or channels into the weights and bias before them."""
-    return sweep(function, dict.fromkeys(("mul", "real_div", "add", "sub"), _fold))
+def fold_scales(function: Function, compilation: Compilation) -> int:
+    """Fold x * v, x / v, x + v, x - v by numbers or channels into the weights and bias before them.
+
+    A product with one number stays where the task takes it along, unless coremltools folds it before Apple's compiler.
+    """
+    every = compilation.nodes is not None
+    return sweep(function, dict.fromkeys(("mul", "real_div", "add", "sub"), partial(_fold, every=every)))
 
 
 def affine_of(op: Op, channels: int, rank: int, axis: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -62,7 +68,7 @@ def channel_axis(op: Op) -> int:
     return rank - 1 if op.type == "linear" else 1
 
 
-def _fold(op: Op, b: GraphBuilder) -> Value | None:
+def _fold(op: Op, b: GraphBuilder, *, every: bool = False) -> Value | None:
     found = operand_and_constant(op)
     if found is None:
         return None
@@ -71,7 +77,7 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
         return None
     axis = channel_axis(source)
     shape = source.output.shape
-    if _rides_along(op, source, found[1]):
+    if not every and _rides_along(op, source, found[1]):
         return None
     affine = affine_of(op, shape[axis], len(shape), axis)
     return None if affine is None else scaled(source, *affine, b)

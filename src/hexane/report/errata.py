@@ -249,6 +249,7 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("logits nearer than fp16 tells", "N19", "softmax", "M4", _one("softmax", 1, 4, axis=-1),
             {"x": [[10, 10.001, 1, 2]]}),
     Erratum("a mask of -1e9", "N20", "add", "M4 Pro", _mask),
+    Erratum("a mask of -1e9 keeps its addition in float32", "float32_constant", "add", "M4", _mask),
     Erratum("probabilities times values lose digits", "N21", "matmul", "M5 Pro", _matmul(16, 4096, 64),
             {"x": np.full((16, 4096), 2.0**-12), "y": np.random.default_rng(0).standard_normal((4096, 64))}),
     Erratum("a picture of 5568x5568", "C1", "relu", "A17 Pro", _one("relu", 1, 3, 5568, 5568)),

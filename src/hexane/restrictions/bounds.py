@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.types import TensorType
 from hexane.restrictions.subject import numbers_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
     from hexane.restrictions.subject import Subject
 
+LARGEST_HALF = 65504.0
+MOST_BYTES = 1 << 26
+"""Constants that are larger are not looked through."""
 NOT_KNOWN = "not known: give inputs"
 """What is there of values that nobody has seen."""
 
@@ -35,6 +39,19 @@ def below(subject: Subject, value: Value, limit: float) -> str | None:
     """The same for magnitudes that are too small, zeros left out."""
     array = subject.seen(value)
     return NOT_KNOWN if array is None else _share(array, (np.abs(array) < limit) & (array != 0))
+
+
+def beyond_half(value: Value) -> float | None:
+    """A finite number beyond fp16 in a constant of floats."""
+    if not value.is_constant or not isinstance(value.type, TensorType) or value.dtype not in ("fp32", "fp64"):
+        return None
+    if value.type.nbytes > MOST_BYTES:
+        return None
+    data = numbers_of(value)
+    if data is None:
+        return None
+    over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)] if data.size else data
+    return float(over.reshape(-1)[0]) if over.size else None
 
 
 def _share(array: np.ndarray, bad: np.ndarray) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hexane.chips import Evidence
 from hexane.restrictions.every import PLACES, RULES
 from hexane.restrictions.lowerings import LOWERINGS
 from hexane.restrictions.reports import Severity, System
@@ -86,7 +87,9 @@ LOWERED = """## How Apple's compiler takes ops apart
 
 What `--as apple` computes otherwise than hexane's own program (`hexane.restrictions.lowerings`): the forms of Apple's
 compiler whose numbers were published, in ops whose arithmetic is known, on the graph and in the tasks of dialect
-`apple` alike. Norms stay as they are written, so that squares are stored (N4).
+`apple` alike. Rows by coremltools are what its passes (9.0, observed by running them) make of a network before Apple's
+compiler has it: a Core ML package has them behind it, other files (`.onnx`, torch, StableHLO) get them here. A test
+runs both ways, by coremltools and by hexane, and compares the bits (`tests/report/test_converter.py`).
 
 | rule | what | ops | generations | seen by | status |
 |---|---|---|---|---|---|"""
@@ -95,14 +98,14 @@ compiler whose numbers were published, in ops whose arithmetic is known, on the 
 def _lowerings() -> list[str]:
     lines = [LOWERED]
     for row in LOWERINGS:
-        rule = RULES[row.rule]
-        evidence = "; ".join(report.describe() for report in rule.reports)
-        status = System(None).verdict(rule.reports, contested=rule.contested)
-        word = "disputed" if status is Severity.DISPUTED else "confirmed"
         where = ", ".join(row.generations) or "all"
-        lines.append(
-            f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {evidence} ({rule.evidence}) | {word} |"
-        )
+        rule = RULES.get(row.rule)
+        status = None if rule is None else System(None).verdict(rule.reports, contested=rule.contested)
+        word = "disputed" if status is Severity.DISPUTED else "confirmed"
+        seen = [f"coremltools: {row.converter} ({Evidence.APPLE})"] if row.converter else []
+        if rule is not None:
+            seen.append(f"{'; '.join(report.describe() for report in rule.reports)} ({rule.evidence})")
+        lines.append(f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {'; '.join(seen)} | {word} |")
     return lines
 
 

@@ -2,12 +2,13 @@
 
 Each row belongs to a rule, which has the chips, systems, evidence and sources (docs/restrictions.md). ``rewrite``
 writes the op in ops whose arithmetic is known, so that the arithmetic on the graph and the tasks of dialect ``apple``
-give what the phone gives. A row that a source contradicts stays in the table and says so by its rule.
+give what the phone gives. coremltools rewrites a network before that, which a Core ML package has behind it: such rows
+are for networks of other files alone. A row that a source contradicts stays in the table and says so by its rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,24 +20,46 @@ from hexane.restrictions.forms import product_scales, within_row
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Op, Value
+    from hexane.graph.ir import Graph, Op, Value
+
+CONVERTED = frozenset(("onnx", "torch", "stablehlo", "jax", "tinygrad"))
+"""Formats of networks that become Core ML packages by coremltools."""
+
+
+def unconverted(graph: Graph) -> Mapping[str, tuple[str, str]] | None:
+    """Of a network that coremltools has still to convert, the nodes of its file by result; None of other networks."""
+    return graph.metadata.get("nodes", {}) if graph.metadata.get("format") in CONVERTED else None
+
 
 Rewrite = Callable[["Op", "GraphBuilder"], "Value | tuple[Value, ...] | None"]
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """``rule``: the restriction that it is the cause of; ``ops``: where it may apply; ``generations``: all if empty."""
+    """``rule``: the restriction that it is the cause of, or none; ``ops``: where it may apply; ``generations``: all if
+    empty; ``rewrite``: None where hexane's passes do it in their own way, or its program has the same form.
+
+    ``converter``: the pass of coremltools that does it; ``node``: the node in an ONNX file that it is done to.
+    """
 
     rule: str
     does: str
     ops: tuple[str, ...]
-    rewrite: Rewrite
+    rewrite: Rewrite | None
     generations: tuple[str, ...] = ()
+    converter: str = ""
+    node: str = ""
 
-    def is_on(self, chip: Chip) -> bool:
-        """Whether the chip's compiler does it."""
-        return not self.generations or chip.generation_name in self.generations
+    def rewrites(self, chip: Chip, nodes: Mapping[str, tuple[str, str]] | None) -> Rewrite | None:
+        """The rewrite, where the chip's compiler, or the converter of a network with these nodes, does it."""
+        rewrite = self.rewrite
+        if rewrite is None or (self.generations and chip.generation_name not in self.generations):
+            return None
+        if self.converter and nodes is None:
+            return None
+        if self.node and nodes:
+            return lambda op, b: rewrite(op, b) if nodes.get(op.outputs[0].name, ("", ""))[1] == self.node else None
+        return rewrite
 
 
 def _is_plain(value: Value) -> bool:
@@ -94,6 +117,17 @@ def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
     return b.log(x=b.softmax(x=shifted.arg("x"), axis=axes[0]))
 
 
+def _infinite_mask(op: Op, b: GraphBuilder) -> Value | None:
+    """select(mask, -inf, x) with a constant mask is x + (-inf or 0)."""
+    mask, filled, x = (op.arg(name) for name in ("cond", "a", "b"))
+    if not (mask.is_constant and filled.is_constant) or x.is_constant or not _is_plain(x):
+        return None
+    added = np.where(mask.data, filled.data, np.zeros((), filled.data.dtype))
+    if not np.all(np.isinf(filled.data)) or np.broadcast_shapes(added.shape, x.shape) != tuple(op.outputs[0].shape):
+        return None
+    return b.add(x=x, y=added)
+
+
 def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     """The slice is taken from 16 times the tensor and multiplied by 1/16: what was beyond 4094 stays infinite."""
     x = op.arg("x")
@@ -129,18 +163,33 @@ def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
 LOWERINGS: tuple[Lowering, ...] = (
     Lowering("O15", "softplus is log(1 + exp(x)); mish stands on it", ("softplus",), _softplus),
     Lowering("N2", "log-sum-exp is log(sum(exp(x)))", ("reduce_log_sum_exp",), _log_sum_exp),
-    Lowering("N3", "log_softmax is log(softmax(x)), as coremltools writes it", ("sub",), _log_softmax),
+    Lowering("N3", "log_softmax is log(softmax(x))", ("sub",), _log_softmax, converter="log_softmax of its front end",
+             node="LogSoftmax"),
     Lowering("N7", "a slice within rows is taken from 16 times the tensor",
              ("slice_by_size", "slice_by_index", "split"), _width_slice, ("h13", "h14")),
     Lowering("N8", "a product of quantised branches takes one scale", ("mul",), _quantised_product),
+    Lowering("N9", "silu and gelu are a fitted table each, not 0 at 0; so in hexane's program", ("silu", "gelu"), None),
+    Lowering("N4", "a norm that is spelled out stays so, and its squares are stored", ("reduce_mean",), None),
+    Lowering("N9", "x * sigmoid(x) is silu; so in hexane's program", ("mul",), None, converter="fuse_activation_silu"),
+    Lowering("N9", "gelu spelled out by erf or tanh is gelu; so in hexane's program", ("mul",), None,
+             converter="fuse_gelu_exact, fuse_gelu_tanh_approximation"),
+    Lowering("", "a division by a constant is a product; so in hexane's program", ("real_div",), None,
+             converter="divide_to_multiply"),
+    Lowering("N18", "constants that are 0 in fp16 are 2^-24 of their sign (not epsilon of rsqrt and inverse); so in "
+             "hexane's program", ("add", "mul", "layer_norm", "conv"), None, converter="add_fp16_cast"),
+    Lowering("", "a product with one number behind a convolution goes into its weights before they are rounded",
+             ("mul",), None, converter="fuse_conv_scale"),
+    Lowering("", "select(mask, -inf, x) with a constant mask is x + (-inf or 0)", ("select",), _infinite_mask,
+             converter="select_optimization"),
 )  # fmt: skip
-"""In the order in which they are looked for; the norms stay as they are written (rule N4), by a pass."""
+"""One rewrite for an op type. A constant beyond fp16 leaves its op in float32: ``objections.float32_constant``."""
 
 
-def lowered(chip: Chip) -> dict[str, Rewrite]:
-    """The rewrites of a chip's compiler, by op type."""
+def lowered(chip: Chip, nodes: Mapping[str, tuple[str, str]] | None = None) -> dict[str, Rewrite]:
+    """The rewrites of a chip's compiler by op type; with ``nodes`` (:func:`unconverted`) those of the converter too."""
     rewrites: dict[str, Rewrite] = {}
     for row in LOWERINGS:
-        if row.is_on(chip):
-            rewrites |= dict.fromkeys(row.ops, row.rewrite)
+        rewrite = row.rewrites(chip, nodes)
+        if rewrite is not None:
+            rewrites |= dict.fromkeys(row.ops, rewrite)
     return rewrites

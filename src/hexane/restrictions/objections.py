@@ -19,6 +19,7 @@ from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
 from hexane.graph.types import TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
+from hexane.restrictions.bounds import LARGEST_HALF, beyond_half
 
 if TYPE_CHECKING:
     from hexane.graph import Op
@@ -170,6 +171,23 @@ def element_type(op: Op, chip: Chip) -> Found:
     for value in _tensors(op):
         if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool") and value not in positions:
             return {"value": value.name, "dtype": value.dtype, "limit": "fp16"}
+    return None
+
+
+LEAST_FLOAT32 = 3.38e38
+"""From here on coremltools takes a constant as minus infinity, which fp16 has."""
+
+
+@rule(
+    "use -10000 (or -30000) where a mask hides something, and numbers within 65504",
+    "docs/reference/limits.md 1.3",
+)
+def float32_constant(op: Op, chip: Chip) -> Found:
+    """a constant of {op} is {value}, beyond {limit}: coremltools leaves the op in float32, which no engine computes"""
+    for value in op.operands():
+        number = beyond_half(value)
+        if number is not None and abs(number) < LEAST_FLOAT32:
+            return {"value": f"{number:g}", "limit": LARGEST_HALF}
     return None
 
 

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import Evidence
-from hexane.graph.types import TensorType
-from hexane.restrictions.bounds import NOT_KNOWN, above, below, beyond
+from hexane.restrictions.bounds import LARGEST_HALF, NOT_KNOWN, above, below, beyond, beyond_half
 from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
 from hexane.restrictions.rule import INTERFACES, Found, hit, rule
-from hexane.restrictions.subject import Statement, Subject, numbers_of
+from hexane.restrictions.subject import Statement, Subject
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-LARGEST_HALF = 65504.0
 EXP_END = 11.094  # docs/reference/numerics.md 8: the upper limit of the exp2 table, 16, by log2 e
 SUM_END = 32768.0
 SOFTPLUS_END = round(math.log(SUM_END), 3)
@@ -103,10 +101,6 @@ def large_sums(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=32752, found=answer)
 
 
-MOST_BYTES = 1 << 26
-"""Constants that are larger are not looked through."""
-
-
 @rule(
     "N9",
     "write x / (1 + exp(-x)) for silu, the tanh form for gelu, where small results matter",
@@ -166,7 +160,7 @@ def constant_beyond_half(subject: Subject) -> Found:
         if statement.type in _FINE:
             continue
         for value in statement.op.operands():
-            number = _beyond_half(value)
+            number = beyond_half(value)
             if number is not None:
                 yield hit(statement.place, op=statement.type, limit=LARGEST_HALF, found=f"{number:g}")
                 break
@@ -206,19 +200,6 @@ def _above(subject: Subject, statement: Statement, value: Value, limit: float, *
     answer = above(subject, value, limit)
     if answer:
         yield hit(statement.place, limit=limit, found=answer, **words)
-
-
-def _beyond_half(value: Value) -> float | None:
-    """A finite number beyond fp16 in a constant of floats."""
-    if not value.is_constant or not isinstance(value.type, TensorType) or value.dtype not in ("fp32", "fp64"):
-        return None
-    if value.type.nbytes > MOST_BYTES:
-        return None
-    data = numbers_of(value)
-    if data is None:
-        return None
-    over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)] if data.size else data
-    return float(over.reshape(-1)[0]) if over.size else None
 
 
 def _reduced(op: Op, x: Value) -> int:

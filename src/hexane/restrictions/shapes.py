@@ -11,6 +11,7 @@ from hexane.chips import Evidence, generation
 from hexane.formats.mil.literals import array_of
 from hexane.formats.mil.tree import TextPlace
 from hexane.graph.types import TensorType
+from hexane.restrictions.bounds import LARGEST_HALF
 from hexane.restrictions.objections import extent as beyond_extent
 from hexane.restrictions.reports import PublishedReport, fails, refused, runs, wrong
 from hexane.restrictions.rule import Found, hit, rule
@@ -26,7 +27,6 @@ LEAST_SURFACE_BYTES = 49_152
 WIDEST_BEFORE_H16 = generation("h15").max_width
 CONV_INPUTS_REFUSED, CONV_INPUTS_KNOWN = 32_000, 8_192
 MOST_CHANNELS = 65_536
-LARGEST_HALF = 65_504
 
 
 def binding_order(names: list[str], *, results: bool = False) -> list[str]:
