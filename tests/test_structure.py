@@ -94,8 +94,8 @@ MOST = {
     "unread fields of chips and families": 0,
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
-    "public class names in several modules": 43,
-    "names that are participles": 984,
+    "public class names in several modules": 21,
+    "names that are participles": 983,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hexane.codegen.recipes import blocks as cut
-from hexane.codegen.recipes.blocks import Heads
+from hexane.codegen.recipes.blocks import StreamHeads
 from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
 
@@ -19,7 +19,7 @@ PLAIN = {"table": False, "bias": False, "one_patch": False, "transposed": False}
 
 
 def channel_blocks(cout, taps, *, table, bias, **flags):
-    return cut.channel_blocks(target_named("h13"), cout, taps, Heads(table, bias), **flags)
+    return cut.channel_blocks(target_named("h13"), cout, taps, StreamHeads(table, bias), **flags)
 
 
 @pytest.mark.parametrize(

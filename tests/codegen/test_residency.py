@@ -16,7 +16,7 @@ from hexane.codegen.context import Policy
 from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.residency import Cause
-from hexane.codegen.residency.arena import Arena, Block
+from hexane.codegen.residency.arena import Arena, ArenaBlock
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
 from hexane.codegen.residency.pairs import LOCKED, NOTE, is_shown
 from hexane.graph import GraphBuilder
@@ -398,7 +398,7 @@ def test_bands_are_not_cut_where_everything_fits():
 @settings(deadline=None, max_examples=60)
 @example([(1153, 0, 1), (1793, 1, 1), (4193, 0, 1), (4193, 0, 1), (4993, 0, 1)])  # in no order, another block each
 def test_addresses_never_overlap(rows):
-    blocks = [Block(size, min(a, b), max(a, b), unit=16) for size, a, b in rows]
+    blocks = [ArenaBlock(size, min(a, b), max(a, b), unit=16) for size, a, b in rows]
     arena = Arena(0, 20, 16 << 10)
     refused = arena.place_all(blocks)
     placed = [block for block in blocks if block.base >= 0]

@@ -14,7 +14,7 @@ from facts import fact_files
 from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
 from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
-from hexane.codegen.plan import Buffer, Dma, Plan, Reader, Region, Space
+from hexane.codegen.plan import Buffer, Dma, EarlierReader, Plan, Region, Space
 from hexane.codegen.residency import complete, hazards
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
@@ -106,7 +106,7 @@ def test_what_an_earlier_task_wrote_is_waited_for_once() -> None:
 
 def test_a_place_is_written_behind_its_last_reader() -> None:
     plans = _through_dram((None, "p"), ("p", None), ("p", None), (None, "q"), (None, "p"))
-    assert [plan.dst_after for plan in plans] == [None] * 4 + [Reader(1, as_kernel=False)]
+    assert [plan.dst_after for plan in plans] == [None] * 4 + [EarlierReader(1, as_kernel=False)]
 
 
 def _residual() -> Graph:

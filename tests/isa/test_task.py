@@ -8,8 +8,8 @@ from hexane.errors import FormatError, UsageError
 from hexane.isa import (
     GENERATIONS,
     FieldError,
-    Place,
     Task,
+    TaskPlace,
     cut,
     decode_stream,
     encode_stream,
@@ -205,8 +205,8 @@ def test_streams_that_cannot_be():
     with pytest.raises(UsageError, match=r"link\(\) sets them"):
         encode_stream([task, task], "h13")
     linked = link([task, task])
-    linked[0].place = Place(0x80)
-    linked[1].place = Place(0x90)
+    linked[0].place = TaskPlace(0x80)
+    linked[1].place = TaskPlace(0x90)
     with pytest.raises(UsageError, match="overlaps"):
         place(linked, "h13")
     huge = Task.from_records("h13", [0] * 10, [(Record(DENSE, tuple(range(0, 256, 4))), [0] * 64)] * 9)

@@ -15,7 +15,7 @@ from hexane.chips.table import Chip
 
 
 @dataclass(frozen=True)
-class Constant:
+class ModelConstant:
     """One number of the timing model: value in ``unit``, factor of uncertainty (one sigma), rows it rests on, evidence.
 
     ``chip`` is the chip whose measurements gave it, None for a number that all chips share; it differs from the asked
@@ -42,7 +42,7 @@ def provenance() -> dict:
 
 
 @cache
-def constants(chip: str | Chip) -> dict[str, Constant]:
+def constants(chip: str | Chip) -> dict[str, ModelConstant]:
     """Every constant for a chip, by name: its own, else its sibling's, else its family's, else all chips'."""
     return constants_in(_data(), get(chip))
 
@@ -52,7 +52,7 @@ def language() -> dict[str, Any]:
     return _data()["language"]
 
 
-def constants_in(data: Mapping[str, Any], chip: Chip) -> dict[str, Constant]:
+def constants_in(data: Mapping[str, Any], chip: Chip) -> dict[str, ModelConstant]:
     """The same out of the content of a file like ``measured.json``."""
     constants = {name: _constant(name, entry, None) for name, entry in data["shared"].items()}
     for name, entry in data["families"].get(chip.generation.family, {}).items():
@@ -66,10 +66,12 @@ def constants_in(data: Mapping[str, Any], chip: Chip) -> dict[str, Constant]:
     return constants
 
 
-def _constant(name: str, entry: dict[str, Any], donor: Chip | None, *, own: bool = True) -> Constant:
+def _constant(name: str, entry: dict[str, Any], donor: Chip | None, *, own: bool = True) -> ModelConstant:
     mark = Evidence(entry["evidence"]) if own else Evidence.INFERRED
     factor = entry["factor"] if own else max(entry["factor"], 1.15)
-    return Constant(name, entry["value"], entry["unit"], factor, entry["rows"], mark, donor.name if donor else None)
+    return ModelConstant(
+        name, entry["value"], entry["unit"], factor, entry["rows"], mark, donor.name if donor else None
+    )
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexane.codegen.plan import Dma, Plan, Reader, Space
+from hexane.codegen.plan import Dma, EarlierReader, Plan, Space
 from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of
 from hexane.codegen.targets import Places
 
@@ -65,7 +65,7 @@ class _Order:
             if for_readers:
                 readers = self._last(1, at), self._last(2, at)
                 if max(readers) > NOBODY:
-                    plan.dst_after = Reader(i - 1 - max(readers), readers[1] > readers[0])
+                    plan.dst_after = EarlierReader(i - 1 - max(readers), readers[1] > readers[0])
         for which, touched in ((0, results), (1, [at for _, at in sources]), (2, kernels)):
             for channel, granules in touched:
                 self.tasks[channel][which][granules] = i

@@ -16,7 +16,7 @@ from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
-from hexane.codegen.partition import Run, Unit, runs_of, units_of
+from hexane.codegen.partition import RecipeUnit, SegmentRun, runs_of, units_of
 from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
@@ -187,7 +187,7 @@ def _compiled(
     )
 
 
-def _refuse_host(units: Iterable[Unit]) -> None:
+def _refuse_host(units: Iterable[RecipeUnit]) -> None:
     """``strict``: UnsupportedError for the first unit that would run on the host."""
     for unit in units:
         if not unit.on_engine:
@@ -229,7 +229,7 @@ def _port(value: Value) -> Port:
     return Port(value.name, value.shape, value.dtype)
 
 
-def link_run(run: Run, context: Context) -> Linked:
+def link_run(run: SegmentRun, context: Context) -> Linked:
     """The tasks of an engine run."""
     channels = context.target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
     values = run.tensors(context)
@@ -249,7 +249,9 @@ def link_run(run: Run, context: Context) -> Linked:
     return linker.finish()
 
 
-def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
+def _engine_segment(
+    run: SegmentRun, graph: Graph, context: Context, dialect: str, ident: Mapping[str, Any] | None
+) -> Segment:
     from hexane.image import Ident, Surface, build_image
 
     target = context.target
@@ -305,7 +307,7 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
     )
 
 
-def _evidence_of(run: Run, linked: Linked, described: Mapping[Op, str]) -> dict[str, str]:
+def _evidence_of(run: SegmentRun, linked: Linked, described: Mapping[Op, str]) -> dict[str, str]:
     """The weakest label among the tasks of each op, as they were linked."""
     weakest: dict[str, Evidence] = {}
     for plan in linked.plans:
@@ -334,7 +336,7 @@ def _ident(given: Mapping[str, Any] | None, kind: Any) -> Any:
     return kind(**given)
 
 
-def _host_segment(run: Run, opset: str) -> Segment:
+def _host_segment(run: SegmentRun, opset: str) -> Segment:
     reasons = {op.describe(): unit.reason for unit in run.units for op in unit.ops}
     return Segment(
         HOST,

@@ -268,7 +268,7 @@ Part = tuple[int, int]
 """The position of a field's word among the words of a task, and the field's bits in place."""
 
 
-class Writer:
+class FieldWriter:
     """Writes fields into the words of tasks that have one layout; a value is looked up once for all of them.
 
     ``position`` gives for a register's key (``isa.schema.Handle``) the position of its word.

@@ -200,8 +200,8 @@ class Linker:
 
     def _program(
         self, plans: list[Plan], banded: dict[Any, residency.Stored], memo: residency.Memo
-    ) -> residency.Program:
-        return residency.Program(
+    ) -> residency.ResidencyProgram:
+        return residency.ResidencyProgram(
             plans,
             lambda buffer, index: self._identity(buffer, plans[index]),
             lambda key: banded.get(key) or self._stored_as(key),
@@ -214,7 +214,7 @@ class Linker:
             memo=memo,
         )
 
-    def _take(self, cuts: residency.Cuts, memo: residency.Memo) -> residency.Program:
+    def _take(self, cuts: residency.Cuts, memo: residency.Memo) -> residency.ResidencyProgram:
         """Plans in bands as a program: each has the fragment and the kernel of the one that it is a part of."""
         self._tried.append(cuts.plans)  # kept, so that ids of plans stay theirs
         for plan, origin in zip(cuts.plans, cuts.origins):

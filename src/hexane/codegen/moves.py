@@ -214,7 +214,7 @@ def _stepping(dma: Dma, walk: Walk) -> Dma:
     return replace(dma, offset=walk.start, row=row, plane=plane, depth=depth, group=group)
 
 
-class Program:
+class BufferUses:
     """The tasks of a run in order, and who touches which buffer."""
 
     def __init__(
@@ -394,7 +394,7 @@ def remove(
     """
     if not on.in_place_moves:
         return 0
-    program = Program(fragments, values, {**dict.fromkeys(inputs, False), **dict.fromkeys(outputs, True)}, on)
+    program = BufferUses(fragments, values, {**dict.fromkeys(inputs, False), **dict.fromkeys(outputs, True)}, on)
     for index in range(len(program.plans)):
         if program.is_copy(index):
             program.remove(index)

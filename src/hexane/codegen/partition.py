@@ -23,7 +23,7 @@ MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 
 
 @dataclass(frozen=True)
-class Unit:
+class RecipeUnit:
     """One recipe's ops, or one op of the host with the reason why it is there."""
 
     ops: tuple[Op, ...]
@@ -37,10 +37,10 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Run:
+class SegmentRun:
     """Units of one kind in order, with the values that go in and come out."""
 
-    units: tuple[Unit, ...]
+    units: tuple[RecipeUnit, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
@@ -80,10 +80,10 @@ class Run:
 
 def units_of(
     function: Function, context: Context, *, strict: bool = False, on_host: Mapping[str, str] = MappingProxyType({})
-) -> list[Unit]:
+) -> list[RecipeUnit]:
     """One unit per op or fused run, at the place of its last op; ops of ``on_host`` stay there, with the reason."""
     taken: set[Op] = set()
-    at_last: dict[Op, Unit] = {}
+    at_last: dict[Op, RecipeUnit] = {}
     for op in function.ops:
         if op in taken:
             continue
@@ -100,9 +100,9 @@ def units_of(
                     raise UnsupportedError(on_host[fused.describe()])
             if any(fused in taken for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
-            unit = Unit(choice.ops, choice, choice.recipe.doc)
+            unit = RecipeUnit(choice.ops, choice, choice.recipe.doc)
         except UnsupportedError as error:
-            unit = Unit((op,), None, error.message, error.code)
+            unit = RecipeUnit((op,), None, error.message, error.code)
         taken.update(unit.ops)
         at_last[unit.ops[-1]] = unit
     return [at_last[op] for op in function.ops if op in at_last]
@@ -122,7 +122,7 @@ def _asked_for_nan(op: Op) -> bool:
     )
 
 
-def runs_of(function: Function, units: Sequence[Unit], context: Context) -> list[Run]:
+def runs_of(function: Function, units: Sequence[RecipeUnit], context: Context) -> list[SegmentRun]:
     """Units gathered into as few runs as a greedy schedule finds; the order is the graph's where there is a choice."""
     maker: dict[Value, int] = {}
     for i, unit in enumerate(units):
@@ -139,7 +139,7 @@ def runs_of(function: Function, units: Sequence[Unit], context: Context) -> list
     for i, unit in enumerate(units):
         if not waits[i]:
             heapq.heappush(ready[unit.on_engine], i)
-    groups: list[list[Unit]] = []
+    groups: list[list[RecipeUnit]] = []
     reads = any(effects.touched(op) for i in ready[False] for op in units[i].ops)  # first, or they cut the engine's run
     engine = bool(ready[True]) and not reads
     while ready[True] or ready[False]:
@@ -168,7 +168,7 @@ def _needs(ops: Iterable[Op]) -> Iterable[Value]:
             yield from block.outputs
 
 
-def _bounded(group: list[Unit], function: Function, context: Context) -> list[Run]:
+def _bounded(group: list[RecipeUnit], function: Function, context: Context) -> list[SegmentRun]:
     """The group as one run, or as halves when a program of the target cannot have its surfaces, tasks or constants."""
     target = context.target
     run = _close(group, function)
@@ -186,7 +186,7 @@ def _bounded(group: list[Unit], function: Function, context: Context) -> list[Ru
         )
         if tasks > target.most_tasks:
             code, reason = Reason.EXTENT, f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
-        return [_close([Unit((op,), None, reason, code)], function) for op in run.ops]
+        return [_close([RecipeUnit((op,), None, reason, code)], function) for op in run.ops]
     at = _cut(group, tasks, target.most_tasks) if tasks > target.most_tasks else len(group) // 2
     return _bounded(group[:at], function, context) + _bounded(group[at:], function, context)
 
@@ -195,7 +195,7 @@ SPARE = 0.95
 """Of a program's tasks that a cut counts on: which copies vanish on either side is known only behind it."""
 
 
-def _cut(group: list[Unit], tasks: int, most: int) -> int:
+def _cut(group: list[RecipeUnit], tasks: int, most: int) -> int:
     """Units of the first part where a group of too many ``tasks`` is cut: where the fewest bytes cross, among the cuts
     that need no more programs; the middle if there is none."""
     made = [len(unit.choice.fragment.plans) if unit.choice is not None else 0 for unit in group]
@@ -219,12 +219,12 @@ def _cut(group: list[Unit], tasks: int, most: int) -> int:
     return middle if best is None else best[2]
 
 
-def _constant_bytes(group: list[Unit]) -> int:
+def _constant_bytes(group: list[RecipeUnit]) -> int:
     plans = [plan for unit in group if unit.choice is not None for plan in unit.choice.fragment.plans]
     return sum(len(plan.kernel.data) for plan in plans if plan.kernel is not None)
 
 
-def _close(group: list[Unit], function: Function) -> Run:
+def _close(group: list[RecipeUnit], function: Function) -> SegmentRun:
     inside = [op for unit in group for op in unit.ops]
     members = set(inside)
     made = {value for op in inside for value in op.outputs}
@@ -237,7 +237,7 @@ def _close(group: list[Unit], function: Function) -> Run:
         for value in op.outputs
         if value in results or any(_top(user, members) is None for user in value.users)
     ]
-    return Run(tuple(group), tuple(inputs), tuple(outputs))
+    return SegmentRun(tuple(group), tuple(inputs), tuple(outputs))
 
 
 def _top(op: Op, members: set[Op]) -> Op | None:

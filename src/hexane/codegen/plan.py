@@ -83,7 +83,7 @@ class Dma:
         )
 
 
-class Reader(NamedTuple):
+class EarlierReader(NamedTuple):
     """An earlier task that read a place in DRAM: how many tasks lie between, and whether it read a kernel there."""
 
     between: int
@@ -186,7 +186,7 @@ class Plan:
     src_staged: bool = False  # consumer of a staging pair: the walk is kept, the DMA is off
     dst: Dma | None = None
     dst_hint: WriteHint | None = None
-    dst_after: Reader | None = None  # the last to read the place that is written
+    dst_after: EarlierReader | None = None  # the last to read the place that is written
     dst_staged: bool = False
     # L2 side
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2

@@ -16,7 +16,7 @@ from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.moves import Key, Program
+from hexane.codegen.moves import BufferUses, Key
 from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.price import Prices
@@ -34,7 +34,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
     """Put planar copies in place of copies by the cores where their price is smaller; how many."""
     if not context.on.planar_copies:
         return 0
-    program, prices = Program(fragments, values, {}, context.on), Prices(context.chip)
+    program, prices = BufferUses(fragments, values, {}, context.on), Prices(context.chip)
     clean: set[Key] = set()  # buffers that only such tasks have written
     dirty: set[Key] = set()
     count = 0
@@ -70,7 +70,7 @@ def _inside(plan: Plan) -> Plan:
     return made
 
 
-def _is_clean(program: Program, index: int, clean: set[Key]) -> bool:
+def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
     """Whether a task's result has neither -0 nor NaN, whatever the network's inputs are."""
     plan = program.plans[index]
     if plan.out_format is not Element.FP16 or plan.in_format is not Element.FP16:
@@ -106,7 +106,7 @@ def _planar(target: Target, plan: Plan) -> Plan | None:
     return made
 
 
-def _put(program: Program, index: int, plan: Plan) -> None:
+def _put(program: BufferUses, index: int, plan: Plan) -> None:
     number = program.fragment_of[index]
     first = program.fragment_of.index(number)
     program.fragments[number].plans[index - first] = plan

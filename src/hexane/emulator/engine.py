@@ -44,7 +44,7 @@ class Step:
     """
 
     task: EngineTask
-    sources: tuple[Source, ...]
+    sources: tuple[OperandReader, ...]
     work: UnitWork
     places: tuple[ResultPlace, ...]
     direct: np.ndarray | None
@@ -131,7 +131,7 @@ class Engine:
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
-    def _source(self, task: EngineTask, operand: Operand) -> Source:
+    def _source(self, task: EngineTask, operand: Operand) -> OperandReader:
         """What gives an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
         r, region, extent = task.registers, operand.region, operand.stored
         if operand.kind is OperandSource.RESIDENT:
@@ -139,21 +139,23 @@ class Engine:
             return _standing(view, operand)
         if operand.kind is OperandSource.STRIPS:
             take = self._take_strips(task, operand)
-            return Source(lambda: _decoded(_logical(take(), operand)), None)
+            return OperandReader(lambda: _decoded(_logical(take(), operand)), None)
         assert operand.surface is not None
         views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
         if operand.kind is OperandSource.KEEP:
             stay = self.l2.write(region, extent, task=task.index, register=operand.base_register)
             plain = len(views) == 1 and operand.surface.interleave == 1
             stands, load = (_logical(stay, operand), (dma.gather(views), stay)) if plain else (None, None)
-            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), stay), operand)), stay, stands, load)
+            return OperandReader(
+                lambda: _decoded(_logical(_copied(dma.gather(views), stay), operand)), stay, stands, load
+            )
         self._pass_through(task, region, tile_of(task, operand), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
         blocks = None
         if operand.dtype == np.float16:
             blocks = Blocks(extent, dma.parts(views), lambda array: _logical(array, operand))
-        return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
+        return OperandReader(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
 
     def _pass_through(self, task: EngineTask, region: L2Region, extent: Extent, register: str) -> None:
         """A window or ring: it needs room of its own, and what it held before is gone."""
@@ -255,7 +257,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Source:
+class OperandReader:
     """What reads an operand, and the memory that it may read from for as long as the task runs.
 
     ``stands``, if the operand lies in memory as it is read, is where; ``load`` is what is copied there first, and to
@@ -283,15 +285,15 @@ class ResultPlace:
         return self.blocks if self.view is None else [(slice(None), self.view)]
 
 
-def _standing(stored: np.ndarray, operand: Operand) -> Source:
+def _standing(stored: np.ndarray, operand: Operand) -> OperandReader:
     """An operand that is read where it stands."""
     logical = _logical(stored, operand)
     if operand.dtype == np.float16:
-        return Source(lambda: logical, stored, logical)
-    return Source(lambda: _decoded(logical), stored)
+        return OperandReader(lambda: logical, stored, logical)
+    return OperandReader(lambda: _decoded(logical), stored)
 
 
-def _direct(task: EngineTask, sources: tuple[Source, ...], places: Sequence[ResultPlace]) -> np.ndarray | None:
+def _direct(task: EngineTask, sources: tuple[OperandReader, ...], places: Sequence[ResultPlace]) -> np.ndarray | None:
     """The result's only place, if its elements lie there as a unit gives them, and nothing that the task reads does."""
     view = places[0].view
     if len(places) > 1 or view is None or view.strides[4] != 2:

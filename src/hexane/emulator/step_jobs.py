@@ -14,7 +14,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import CompiledJob
-    from hexane.emulator.engine import Source, Step
+    from hexane.emulator.engine import OperandReader, Step
 
 Part = tuple[slice, np.ndarray]
 """Some channels of a tensor as it is stored, and where they stand: a view with axes (g, d, c, h, w)."""
@@ -97,7 +97,7 @@ def _ways(
         yield load, tuple(x.view(np.float16) for x in whole), target
 
 
-def _standing(source: Source, before: list[CompiledJob], aside: Aside) -> np.ndarray | None:
+def _standing(source: OperandReader, before: list[CompiledJob], aside: Aside) -> np.ndarray | None:
     """Where an operand can be read, after the jobs that this adds."""
     from hexane.arithmetic.fast.planar_job import copied
 

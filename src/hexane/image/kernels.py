@@ -16,7 +16,7 @@ from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.isa import WRITTEN, Task
 from hexane.isa.channels import CONST
 from hexane.isa.roles import roles_of
-from hexane.kernels import Window
+from hexane.kernels import StreamWindow
 
 if TYPE_CHECKING:
     from hexane.image.image import Image
@@ -46,7 +46,7 @@ class Kernel:
     task: int
     channel: int
     kind: str
-    chunks: tuple[Window, ...]
+    chunks: tuple[StreamWindow, ...]
     computed: bool = False
 
     @property

@@ -7,14 +7,14 @@ from hexane.isa.generations import GENERATIONS, WRITTEN, table_of
 from hexane.isa.program import cut, link
 from hexane.isa.schema import FieldError
 from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words, task_list
-from hexane.isa.task import Place, Task
+from hexane.isa.task import Task, TaskPlace
 
 __all__ = [
     "GENERATIONS",
     "WRITTEN",
     "FieldError",
-    "Place",
     "Task",
+    "TaskPlace",
     "cut",
     "decode_stream",
     "encode_stream",

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """A field: its dotted name, the place of its word, its lowest bit, its largest value, whether a 0 is listed."""
 
     name: str
@@ -52,7 +52,7 @@ class FieldPlan:
     are values of fields that have no word.
     """
 
-    def __init__(self, rows: Sequence[Row], size: int, known: Mapping[str, int] | None = None) -> None:
+    def __init__(self, rows: Sequence[FieldRow], size: int, known: Mapping[str, int] | None = None) -> None:
         import numpy as np
 
         listed = [row for row in rows if row.always]
@@ -65,7 +65,7 @@ class FieldPlan:
         self._at = np.array([row.at for row in listed], np.intp)
         numbers = zip(*((row.shift, row.limit) for row in listed))
         self._shifts, self._limits = (np.array(each, np.uint32) for each in numbers)
-        self._rows: dict[int, list[Row]] = {}
+        self._rows: dict[int, list[FieldRow]] = {}
         self._rare = np.zeros(size, np.uint32)
         self._pickers: dict[tuple[str, ...], Callable[[list[int]], tuple[int, ...]]] = {}
         for row in rows:

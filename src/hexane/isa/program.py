@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from hexane.errors import UsageError
 from hexane.isa.generations import family_of
 from hexane.isa.stream import next_offset, task_list
-from hexane.isa.task import Place, Task
+from hexane.isa.task import Task, TaskPlace
 
 LINK_FIELDS = (
     "Header[0].LNID",
@@ -49,7 +49,7 @@ def link(*programs: Iterable[Task]) -> list[Task]:
     if not family.packed:
         _chain(tasks, offsets)
     for i, (task, offset) in enumerate(zip(tasks, offsets)):
-        task.place = Place(offset, family.frame if i == 0 else ())
+        task.place = TaskPlace(offset, family.frame if i == 0 else ())
     return tasks
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hexane.errors import FormatError, UsageError
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import Layout, RecordHeads
-from hexane.isa.task import Place, Task
+from hexane.isa.task import Task, TaskPlace
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -229,7 +229,7 @@ def _decode_linked(family: Family, raw: bytes) -> list[Task]:
             raise FormatError(f"a task of {stop - at} words; its header has {family.header_words}", offset=4 * at)
         layout = _layout(family, words, at, stop, layouts, not size)
         end = at + layout.size
-        tasks.append(Task.from_layout(family, layout, words[at:end], Place(4 * at)))
+        tasks.append(Task.from_layout(family, layout, words[at:end], TaskPlace(4 * at)))
         spans[at] = end
         if not pointer:
             break
@@ -268,13 +268,13 @@ def _decode_packed(family: Family, raw: bytes) -> list[Task]:
             raise FormatError(f"a task of {size} words; the stream ends after {total - at}", offset=4 * at)
         layout = _layout(family, words, at, at + size, layouts, False)
         end = at + size
-        tasks.append(Task.from_layout(family, layout, words[at:end], Place(4 * at)))
+        tasks.append(Task.from_layout(family, layout, words[at:end], TaskPlace(4 * at)))
         at = -(-end // 4) * 4
         if any(words[end : min(at, total)]):
             raise FormatError("bytes that are not 0 between two tasks", offset=4 * end)
     if tasks:
         first = tasks[0]
-        first.place = Place(first.place.offset, frame)  # type: ignore[union-attr]
+        first.place = TaskPlace(first.place.offset, frame)  # type: ignore[union-attr]
         _note_tail(tasks, length - 4 * end)
     return tasks
 
@@ -299,7 +299,7 @@ def _check_zero(words: memoryview, start: int, stop: int) -> None:
 def _note_tail(tasks: list[Task], tail: int) -> None:
     last = tasks[-1]
     assert last.place is not None
-    last.place = Place(last.place.offset, last.place.frame, tail)
+    last.place = TaskPlace(last.place.offset, last.place.frame, tail)
 
 
 def _check_links(tasks: list[Task], offsets: list[int]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from hexane.errors import UsageError
-from hexane.isa.fields import FieldPlan, Numbers, Row
+from hexane.isa.fields import FieldPlan, FieldRow, Numbers
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
 from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table, Values
@@ -28,7 +28,7 @@ from hexane.isa.views import BlockView, HeaderView, OutsideView
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPlace:
     """Where a decoded task stood: ``encode_stream`` puts it there again."""
 
     offset: int  # bytes from the start of the text section
@@ -57,7 +57,7 @@ class Task:
     _words: Any  # a list of ints, or a memoryview of the stream until the first change
     _open: dict[int, int]
     _slots: dict[int, int]
-    place: Place | None
+    place: TaskPlace | None
 
     def __init__(self, generation: str) -> None:
         family = family_of(generation)
@@ -72,7 +72,7 @@ class Task:
     # -- making ----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_layout(cls, family: Family, layout: Layout, words: Any, place: Place | None = None) -> Task:
+    def from_layout(cls, family: Family, layout: Layout, words: Any, place: TaskPlace | None = None) -> Task:
         """A task over existing words (a list, or a memoryview of 32-bit words that is copied at the first change)."""
         task = cls.__new__(cls)
         task._family, task._layout, task._words, task._open, task._slots = family, layout, words, {}, {}
@@ -211,7 +211,7 @@ class Task:
         """What a plan for the task's layout reads."""
         return plan(self._words)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[FieldRow]:
         """All fields in the order of the words."""
         table = self._family.table
         plan = []
@@ -219,7 +219,7 @@ class Task:
             name, register = table.register(key)
             rows = register.fields
             always = {row.name for row in register.rows} or {row.name for row in rows}
-            plan += [Row(f"{name}.{row.name}", at, row.low, row.limit, row.name in always) for row in rows]
+            plan += [FieldRow(f"{name}.{row.name}", at, row.low, row.limit, row.name in always) for row in rows]
         return plan
 
     @property
@@ -497,7 +497,7 @@ class Task:
             words[0] = words[0] & ~(0x7FF << 16) | size << 16
 
 
-def _rebuild(generation: str, header: list[int], records: list[Any], place: Place | None) -> Task:
+def _rebuild(generation: str, header: list[int], records: list[Any], place: TaskPlace | None) -> Task:
     task = Task.from_records(generation, header, records)
     task.place = place
     return task

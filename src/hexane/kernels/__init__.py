@@ -20,7 +20,7 @@ from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
 from hexane.kernels.registers import (
     Streams,
-    Window,
+    StreamWindow,
     is_runtime,
     layout_from,
     layout_of,
@@ -39,8 +39,8 @@ __all__ = [
     "LookupTable",
     "PackedKernel",
     "Pass",
+    "StreamWindow",
     "Streams",
-    "Window",
     "clip_table",
     "fit_table",
     "fitted_table",

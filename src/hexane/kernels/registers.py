@@ -35,7 +35,7 @@ _TABLE = 2
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Window:
+class StreamWindow:
     """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot, later)."""
 
     core: int
@@ -146,7 +146,7 @@ def _index_bits(get: Callable[[str], int], binary: bool) -> int:
     return 0 if binary else bits
 
 
-def windows_of(task: Task) -> list[Window]:
+def windows_of(task: Task) -> list[StreamWindow]:
     """What the enabled cores read, in core order; empty where the kernel DMA is off.
 
     A table in the side channel (H14) counts as core 0's where no core has a stream.
@@ -155,7 +155,7 @@ def windows_of(task: Task) -> list[Window]:
         return []
     base = 0 if task.family.linked else task.get("KernelDMASrc.KernelBase.Addr")
     windows = [
-        Window(
+        StreamWindow(
             core,
             64 * (base + task.read(start)),
             64 * task.read(size),
@@ -181,14 +181,14 @@ def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
     return handles
 
 
-def side_table(task: Task) -> Window | None:
+def side_table(task: Task) -> StreamWindow | None:
     """Where a look-up table lies that has a DMA channel of its own (from H14 on); None where the task has none."""
     if task.family.linked or not _switched_on(task):
         return None
     get = _getter(task)
     if not get("KernelDMASrc.TableDMAConfig.En"):
         return None
-    return Window(0, 64 * get("KernelDMASrc.TableBase.Addr"), 64 * get("KernelDMASrc.TableSize.MemBfrSize"))
+    return StreamWindow(0, 64 * get("KernelDMASrc.TableBase.Addr"), 64 * get("KernelDMASrc.TableSize.MemBfrSize"))
 
 
 def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | None:
@@ -303,7 +303,7 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _slice(memory: Buffer, window: Window, where: str) -> np.ndarray:
+def _slice(memory: Buffer, window: StreamWindow, where: str) -> np.ndarray:
     view = np.frombuffer(memory, np.uint8) if not isinstance(memory, np.ndarray) else memory.reshape(-1).view(np.uint8)
     if window.offset + window.size > view.size:
         raise FormatError(

@@ -62,7 +62,7 @@ class Update:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class ConstantPlaces:
     """Where the elements of some constants stand in each segment's constant section: halfword ``at`` holds element
     ``element`` of all of them, counted one after the other in the order of ``names``."""
 
@@ -156,8 +156,8 @@ def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
     """
     start = time.perf_counter()
     names = tuple(sorted(given))
-    places: Places | NoPlaces | None = made.places.get(names)
-    if not isinstance(places, Places) and (places is None or places.tries < MOST_TRIES):
+    places: ConstantPlaces | NoPlaces | None = made.places.get(names)
+    if not isinstance(places, ConstantPlaces) and (places is None or places.tries < MOST_TRIES):
         try:
             places = _find(made, names)
         except UnsupportedError as error:
@@ -175,7 +175,7 @@ def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
     return Update(PATCHED, time.perf_counter() - start, prepared, written)
 
 
-def _write(executable: Renewable, places: Places, flat: np.ndarray) -> int:
+def _write(executable: Renewable, places: ConstantPlaces, flat: np.ndarray) -> int:
     """Put elements into the constant sections; how many halfwords were written."""
     assert executable.program is not None
     segments = []
@@ -252,7 +252,7 @@ def _compile_again(executable: Renewable) -> None:
 # -- where the elements are -------------------------------------------------------------------------------------------
 
 
-def _find(executable: Renewable, names: tuple[str, ...]) -> Places:
+def _find(executable: Renewable, names: tuple[str, ...]) -> ConstantPlaces:
     """The places of constants. UnsupportedError where they are not only moved."""
     from hexane.codegen import compile
 
@@ -297,7 +297,7 @@ def _find(executable: Renewable, names: tuple[str, ...]) -> Places:
         raise UnsupportedError(
             f"{missing.size} elements of {name!r} are not stored as they are: it is folded into others"
         )
-    places = Places(names, tuple(at), tuple(element), tuple(map(grids_of, at, element)))
+    places = ConstantPlaces(names, tuple(at), tuple(element), tuple(map(grids_of, at, element)))
     _confirm(executable, places, [values[name] for name in names])
     return places
 
@@ -352,7 +352,7 @@ def _decoded(halfwords: list[np.ndarray], total: int) -> tuple[np.ndarray, np.nd
     return at[right].astype(np.uint32), number[right].astype(np.uint32)
 
 
-def _confirm(executable: Renewable, places: Places, values: list[Value]) -> None:
+def _confirm(executable: Renewable, places: ConstantPlaces, values: list[Value]) -> None:
     """The program's own weights, put to these places, give the program's own bytes."""
     assert executable.program is not None
     flat = np.concatenate([value.data.astype(np.float16).reshape(-1) for value in values]).view(np.uint16)

@@ -61,7 +61,7 @@ def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
     return b.transpose(x=b.reshape(x=twin, shape=[*shape[:-2], features, tokens]), perm=swapped)
 
 
-class Writer:
+class ColumnWriter:
     """Writes the turned forms of the chosen ops, one after the other."""
 
     def __init__(self, analysis: Analysis, chosen: set[Op], b: GraphBuilder) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.passes.attention import operands_of_attention, square_up
-from hexane.passes.column_ops import Writer, back
+from hexane.passes.column_ops import ColumnWriter, back
 from hexane.passes.column_price import SUMS, is_cheaper_turned
 from hexane.passes.column_relations import Analysis, images_of, relation
 from hexane.passes.rewriting import hand_down_names
@@ -134,7 +134,7 @@ def _leaves(value: Value, inside: set[Op], analysis: Analysis) -> bool:
 
 def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
     b = GraphBuilder(function=function, opset=function.opset)
-    writer = Writer(analysis, chosen, b)
+    writer = ColumnWriter(analysis, chosen, b)
     for op in list(function.ops):
         if op not in chosen:
             continue
@@ -167,7 +167,7 @@ def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
                 replace_uses(value, plain)
 
 
-def _wanted(value: Value, made: Value, op: Op, writer: Writer) -> Value | None:
+def _wanted(value: Value, made: Value, op: Op, writer: ColumnWriter) -> Value | None:
     """What stands for a result outside of the turned part; None where nobody there wants it."""
     if value not in writer.analysis.ops[op]:
         return made

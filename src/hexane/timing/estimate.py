@@ -11,7 +11,7 @@ from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
-from hexane.chips.measured import Constant, constants
+from hexane.chips.measured import ModelConstant, constants
 from hexane.cost.model import Timed, engines_used, time_work
 from hexane.cost.units import Numbers
 from hexane.cost.work import HostOp, Job, Parts, Work
@@ -302,7 +302,7 @@ _BASIS = {
 
 
 def _notes(
-    job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, constants_used: dict[str, Constant]
+    job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, constants_used: dict[str, ModelConstant]
 ) -> tuple[str, ...]:
     """What the estimate counts, then where it extrapolates: one line per kind of op, not one per op."""
     notes = [f"counts {_BASIS[job.basis]}; {_counted(parts, job.host)}", *job.notes]

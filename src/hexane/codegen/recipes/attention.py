@@ -16,7 +16,7 @@ from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joi
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
-from hexane.codegen.recipes.linear import Rows, as_rows
+from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain
 from hexane.errors import Reason, UnsupportedError
@@ -60,7 +60,9 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     return fragment
 
 
-def _head(fragment: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: float) -> None:
+def _head(
+    fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: MatrixRows, lanes: int, scale: float
+) -> None:
     m, n = q.m, k.m
     line = l2.channel_stride(m)
     channel = l2.channel_stride(n)

@@ -31,7 +31,7 @@ MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Window:
+class KernelWindow:
     """Kernel size, stride and left/top padding of a convolution."""
 
     kh: int
@@ -48,7 +48,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Block:
+class ChannelBlock:
     """Output channels of one task: ``first`` and how many, on ``cores`` cores with ``lanes`` each."""
 
     first: int
@@ -58,14 +58,14 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Heads:
+class StreamHeads:
     """What stands in front of the weights in each core's stream."""
 
     table: bool
     bias: bool
 
 
-def lanes_per_task(target: Target, lanes: int, taps: int, heads: Heads, *, one_patch: bool) -> list[int]:
+def lanes_per_task(target: Target, lanes: int, taps: int, heads: StreamHeads, *, one_patch: bool) -> list[int]:
     """Lanes of each task, in ascending order of their channels; a remainder is last (§7.6)."""
     head = 128 * heads.table
     per_lane = taps * 2 + 2 * heads.bias
@@ -84,8 +84,8 @@ def lanes_per_task(target: Target, lanes: int, taps: int, heads: Heads, *, one_p
 
 
 def channel_blocks(
-    target: Target, cout: int, taps: int, heads: Heads, *, one_patch: bool, transposed: bool
-) -> list[Block]:
+    target: Target, cout: int, taps: int, heads: StreamHeads, *, one_patch: bool, transposed: bool
+) -> list[ChannelBlock]:
     """Output channels cut into tasks, in task order (§7.6).
 
     Normal output: the remainder first, with the highest channels, then full blocks downwards. Transposed output:
@@ -94,7 +94,7 @@ def channel_blocks(
     lanes_per_task(target, 1, taps, heads, one_patch=one_patch)  # one channel at least has to fit a core
     if cout < target.limits.cores:
         log2 = ceil_log2(cout)
-        return [Block(0, cout, log2, 1)]
+        return [ChannelBlock(0, cout, log2, 1)]
     whole, rest = divmod(cout, target.limits.cores)
     blocks = []
     if transposed and rest and whole % 2:
@@ -102,15 +102,15 @@ def channel_blocks(
         whole, rest = whole - 1, rest + target.limits.cores
     first = 0
     for lanes in lanes_per_task(target, whole, taps, heads, one_patch=one_patch) if whole else ():
-        blocks.append(Block(first, lanes * target.limits.cores, 4, lanes))
+        blocks.append(ChannelBlock(first, lanes * target.limits.cores, 4, lanes))
         first += lanes * target.limits.cores
     if rest > target.limits.cores:
         log2 = min(4, (rest & -rest).bit_length() - 1)
         if len(lanes_per_task(target, rest >> log2, taps, heads, one_patch=one_patch)) > 1:
             raise UnsupportedError(f"{rest} columns of {taps} values each in one task", code=Reason.MEMORY)
-        blocks.append(Block(first, rest, log2, rest >> log2))
+        blocks.append(ChannelBlock(first, rest, log2, rest >> log2))
     elif rest:
-        blocks.append(Block(first, rest, ceil_log2(rest), 1))
+        blocks.append(ChannelBlock(first, rest, ceil_log2(rest), 1))
     return blocks if transposed else blocks[::-1]
 
 
@@ -125,7 +125,7 @@ class Convolution:
     y: Tensor
     weights: Weights
     bias: np.ndarray | None
-    window: Window
+    window: KernelWindow
     epilogue: Epilogue
     groups: int = 1
     uniform: float = 0.0
@@ -192,16 +192,16 @@ class Product:
     def k(self) -> int:
         return self.weights.shape[1]
 
-    def rows(self, block: Block) -> Product:
+    def rows(self, block: ChannelBlock) -> Product:
         """The outputs of one task."""
         part = slice(block.first, block.first + block.count)
         bias = None if self.bias is None else self.bias[part]
         return replace(self, weights=self.weights.rows(block.first, block.count), bias=bias)
 
-    def blocks(self, target: Target, *, one_patch: bool, transposed: bool) -> list[Block]:
+    def blocks(self, target: Target, *, one_patch: bool, transposed: bool) -> list[ChannelBlock]:
         """The outputs cut into tasks."""
         halfwords = self.weights.lane_halfwords(self.k)
-        heads = Heads(self.epilogue.table is not None, self.bias is not None)
+        heads = StreamHeads(self.epilogue.table is not None, self.bias is not None)
         return channel_blocks(target, self.n, halfwords, heads, one_patch=one_patch, transposed=transposed)
 
 
@@ -264,7 +264,7 @@ def _result_bytes(plan: Plan) -> int:
 
 
 def dense_block(
-    target: Target, product: Product, block: Block, width: int, *, out_trans: bool, height: int = 1
+    target: Target, product: Product, block: ChannelBlock, width: int, *, out_trans: bool, height: int = 1
 ) -> Plan:
     """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2: one block of a product."""
     part = product.rows(block)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.recipes import linear
-from hexane.codegen.recipes.linear import Rows
+from hexane.codegen.recipes.linear import MatrixRows
 from hexane.codegen.recipes.norm import axes_of, projection
 from hexane.codegen.residency.chain import ChainStay
 from hexane.isa.numbers import fp16_bits
@@ -59,7 +59,7 @@ class ChainMatrix:
 
     m: int
     k: int
-    dram: Rows | None = None
+    dram: MatrixRows | None = None
     rows: MatrixPlace | None = None
     columns: MatrixPlace | None = None
     writer: int = -1

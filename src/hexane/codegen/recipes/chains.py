@@ -32,7 +32,7 @@ from hexane.codegen.recipes.chain_steps import (
     chain,
     steps_of,
 )
-from hexane.codegen.recipes.linear import Held, as_rows
+from hexane.codegen.recipes.linear import TransposedMap, as_rows
 from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import lock, rows_as_channels
@@ -249,7 +249,7 @@ class ChainWork:
         m, n = source.m, weights.n
         pitch = self.pitch_for(value, n) if transposed else l2.channel_stride(m)
         stay = ChainStay((m if transposed else n) * pitch, 2 * m * n)
-        pixels = Held(Region(), 1, m, 0, None, After.NOTHING)
+        pixels = TransposedMap(Region(), 1, m, 0, None, After.NOTHING)
         blocks = linear.blocks_for(self.target, weights, 1, m, transposed=transposed)
         for i, block in enumerate(blocks):
             plan = linear.block_plan(self.target, pixels, weights, block, {}, out_trans=transposed)

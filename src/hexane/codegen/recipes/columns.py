@@ -15,7 +15,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import BINARY, PeKind
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.shape import Walk, _dma, straight, turned
+from hexane.codegen.recipes.shape import AxisWalk, _dma, straight, turned
 from hexane.errors import Reason, UnsupportedError
 
 ORDER = (0, 3, 2, 1)
@@ -24,7 +24,7 @@ ORDER = (0, 3, 2, 1)
 LARGEST = 1 << 28
 
 
-def columns(fragment: Fragment, n: int, w: int, h: int, c: int) -> Walk:
+def columns(fragment: Fragment, n: int, w: int, h: int, c: int) -> AxisWalk:
     """Scratch for a turned map: axes n, w, h, c; a line of channels takes whole 64-byte bursts."""
     line = up(2 * c, 64)
     plane = h * line
@@ -33,15 +33,15 @@ def columns(fragment: Fragment, n: int, w: int, h: int, c: int) -> Walk:
         raise UnsupportedError(
             f"a turned map of {n} x {w} x {h} x {c} takes more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY
         )
-    return Walk(fragment.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
+    return AxisWalk(fragment.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
 
 
-def turn(fragment: Fragment, source: Walk, target: Walk) -> None:
+def turn(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> None:
     """source [n, c, h, w] into target [n, w, h, c], or back."""
     turned(fragment, source, ORDER, target)
 
 
-def combine(fragment: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
+def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk) -> Plan:
     """a op b, both from DRAM and of the same extents, in the planar engine."""
     n, c, h, w = out.extents
     if not a.extents == b.extents == out.extents:
@@ -59,7 +59,7 @@ def combine(fragment: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
     return fragment.add(plan)
 
 
-def fill(fragment: Fragment, target: Walk, line: Walk) -> Plan:
+def fill(fragment: Fragment, target: AxisWalk, line: AxisWalk) -> Plan:
     """Every line of the target from one constant line."""
     still = replace(line, extents=target.extents, strides=(0, 0, 0, line.element), total=0)
     plan = straight(fragment, still, target)
@@ -67,10 +67,10 @@ def fill(fragment: Fragment, target: Walk, line: Walk) -> Plan:
     return plan
 
 
-def constant_line(fragment: Fragment, count: int, value: float) -> Walk:
+def constant_line(fragment: Fragment, count: int, value: float) -> AxisWalk:
     """``count`` equal numbers in the const section."""
     import numpy as np
 
     with np.errstate(over="ignore"):
         tensor = fragment.plain_constant(np.full((1, 1, 1, count), value, np.float16))
-    return Walk.of(tensor)
+    return AxisWalk.of(tensor)

@@ -19,7 +19,16 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Region
 from hexane.codegen.recipes.blocks import Product, place_blocks
-from hexane.codegen.recipes.linear import Held, Kernels, Rows, as_rows, block_plan, blocks_for, settle, turn_in
+from hexane.codegen.recipes.linear import (
+    Kernels,
+    MatrixRows,
+    TransposedMap,
+    as_rows,
+    block_plan,
+    blocks_for,
+    settle,
+    turn_in,
+)
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
@@ -55,9 +64,9 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     return fragment
 
 
-def _direct(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _direct(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is [K, N]: its rows are the input channels."""
-    held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
+    held = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=False):
         plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=False)
@@ -68,7 +77,7 @@ def _direct(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Ker
     place_blocks(fragment, plans)
 
 
-def _turned(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is [N, K]: turned into L2 first."""
     if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > fragment.limits.l2_bytes:
         raise UnsupportedError(

@@ -17,10 +17,10 @@ from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.blocks import (
-    Block,
+    ChannelBlock,
     Convolution,
-    Heads,
-    Window,
+    KernelWindow,
+    StreamHeads,
     channel_blocks,
     packed,
     parted_bias,
@@ -70,7 +70,7 @@ def convolution_of(ops: Sequence[Op], context: Context) -> Convolution:
     return replace(conv, parts=parts_of(conv, context))
 
 
-def window_of(op: Op) -> Window:
+def window_of(op: Op) -> KernelWindow:
     """Strides and padding as the engine takes them; UnsupportedError for what needs another form."""
     found = windows.window_of(op)
     strides, dilations, (left, top, _, _) = found.strides, found.dilations, found.pads
@@ -85,7 +85,7 @@ def window_of(op: Op) -> Window:
         raise UnsupportedError(
             f"a kernel of {size} with padding {pads} exceeds the fields of a task", code=Reason.PADDING
         )
-    return Window(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
+    return KernelWindow(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
 
 
 def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, int]) -> None:
@@ -140,7 +140,7 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
     taps = x.c * window.kh * window.kw
     count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
-    heads = Heads(conv.epilogue.table is not None, conv.bias is not None)
+    heads = StreamHeads(conv.epilogue.table is not None, conv.bias is not None)
     plans = []
     for block in channel_blocks(fragment.target, y.c, count, heads, one_patch=conv.single_patch, transposed=False):
         channels = slice(block.first, block.first + block.count)
@@ -167,7 +167,7 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     return plans
 
 
-def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> None:
+def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlock) -> None:
     """The block's kernel, in the order that its size asks for: a small one lets more lanes share a pass (§4.3).
 
     A kernel whose size crosses that limit when its order changes takes the order of large ones, which is right for any.
@@ -183,7 +183,7 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> 
     weights.mark(plan, sparse=layout.sparse)
 
 
-def _sparse_taps(cin: int, window: Window) -> int:
+def _sparse_taps(cin: int, window: KernelWindow) -> int:
     """Halfwords per lane of a sparse stream without zeros: its values and its share of the masks (§9.6)."""
     positions = up(window.kh, window.sy) * up(window.kw, window.sx)
     values = cin * window.kh * window.kw

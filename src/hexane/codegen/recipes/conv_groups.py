@@ -16,7 +16,7 @@ from hexane.chips import Chip, Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.plan import Plan
 from hexane.codegen.price import sum_us
-from hexane.codegen.recipes.blocks import Convolution, Heads, channel_blocks
+from hexane.codegen.recipes.blocks import Convolution, StreamHeads, channel_blocks
 from hexane.codegen.weights import Weights
 from hexane.lowering.groups import dense, is_loop
 
@@ -51,7 +51,7 @@ def _cheapest(
     def price(parts: int) -> float:
         inputs, outputs = groups // parts * cin, groups // parts * cout
         blocks = channel_blocks(
-            target, outputs, inputs * kh * kw, Heads(False, True), one_patch=False, transposed=False
+            target, outputs, inputs * kh * kw, StreamHeads(False, True), one_patch=False, transposed=False
         )
         return parts * (
             len(blocks) * LEAST_GAIN_US + sum_us(chip, pixels, (inputs, outputs), (kh, kw, stride), parts / groups)

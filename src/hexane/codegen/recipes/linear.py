@@ -18,7 +18,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
-from hexane.codegen.recipes.blocks import Block, Product, dense_block, parted_bias, place_blocks
+from hexane.codegen.recipes.blocks import ChannelBlock, Product, dense_block, parted_bias, place_blocks
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
@@ -104,7 +104,7 @@ def product(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MatrixRows:
     """A matrix in DRAM: ``m`` rows of ``k`` values, ``stride`` bytes apart."""
 
     buffer: Buffer
@@ -114,7 +114,7 @@ class Rows:
     stride: int
     total: int = 0  # bytes of the tensor that the rows are a part of, 0: of the rows
 
-    def part(self, first: int, count: int) -> Rows:
+    def part(self, first: int, count: int) -> MatrixRows:
         return replace(self, offset=self.offset + first * self.stride, m=count)
 
     def walk(self) -> Dma:
@@ -129,12 +129,12 @@ class Rows:
         return Dma(self.buffer, self.offset, FOLD * self.stride, self.stride, size, size)
 
 
-def as_rows(tensor: Tensor) -> Rows:
+def as_rows(tensor: Tensor) -> MatrixRows:
     """All leading axes together are the rows: planes and batches are dense."""
-    return Rows(tensor.buffer, tensor.offset, tensor.n * tensor.c * tensor.h, tensor.w, tensor.row)
+    return MatrixRows(tensor.buffer, tensor.offset, tensor.n * tensor.c * tensor.h, tensor.w, tensor.row)
 
 
-def _by_rows(fragment: Fragment, x: Rows, y: Rows, weights: Product) -> None:
+def _by_rows(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product) -> None:
     """Cut M so that x^T, its source window and a result buffer fit L2."""
     limit = largest_rows(fragment.target, x.k, y.k)
     kernels: Kernels = {}
@@ -156,7 +156,7 @@ def largest_rows(target: Target, k: int, n: int) -> int:
 
 
 @dataclass(frozen=True)
-class Held:
+class TransposedMap:
     """x^T in L2: ``m`` = h * w pixels, ``k`` channels at ``region``; what comes next stands at ``end``.
 
     ``walk`` is the scratch image of a staging pair, ``after`` what its first reader waits for.
@@ -171,7 +171,7 @@ class Held:
     source_end: int = 0
 
 
-def turn_in(fragment: Fragment, x: Rows, base: int = 0) -> Held:
+def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
     plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True)
     plan.src = x.walk()
@@ -186,7 +186,7 @@ def turn_in(fragment: Fragment, x: Rows, base: int = 0) -> Held:
     )
 
 
-def fold_in(fragment: Fragment, x: Rows, kernel_bytes: int, base: int = 0) -> Held:
+def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0) -> TransposedMap:
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
     plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True)
@@ -209,15 +209,15 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
     return Region(base, channel, block + pad, block)
 
 
-def _staged(fragment: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> Held:
+def _staged(fragment: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> TransposedMap:
     tasks.stays(plan, held)
     plan.dst, plan.dst_staged = walk, True
     fragment.add(plan)
     end = held.base + plan.hout * held.row
-    return Held(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
+    return TransposedMap(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
 
-def fold_out(fragment: Fragment, held: Region, m: int, y: Rows) -> None:
+def fold_out(fragment: Fragment, held: Region, m: int, y: MatrixRows) -> None:
     """T2 of a folded product: from pixels back to rows."""
     plan = tasks.copy_plan(fragment.target, m, 1, y.k)
     plan.dst = y.walk()
@@ -228,13 +228,13 @@ def fold_out(fragment: Fragment, held: Region, m: int, y: Rows) -> None:
     fragment.add(plan)
 
 
-def blocks_for(target: Target, weights: Product, h: int, w: int, *, transposed: bool) -> list[Block]:
+def blocks_for(target: Target, weights: Product, h: int, w: int, *, transposed: bool) -> list[ChannelBlock]:
     one_patch = patch_count(w, h, largest_shape(w, h)) == 1
     return weights.blocks(target, one_patch=one_patch, transposed=transposed)
 
 
 def block_plan(
-    target: Target, held: Held, weights: Product, block: Block, kernels: Kernels, *, out_trans: bool
+    target: Target, held: TransposedMap, weights: Product, block: ChannelBlock, kernels: Kernels, *, out_trans: bool
 ) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
     plan = dense_block(target, weights, block, held.w, out_trans=out_trans, height=held.h)
@@ -247,7 +247,7 @@ def settle(target: Target, plan: Plan) -> None:
     tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
 
 
-def products(fragment: Fragment, held: Held, weights: Product, y: Rows, kernels: Kernels) -> None:
+def products(fragment: Fragment, held: TransposedMap, weights: Product, y: MatrixRows, kernels: Kernels) -> None:
     """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
     blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
@@ -262,7 +262,7 @@ def products(fragment: Fragment, held: Held, weights: Product, y: Rows, kernels:
         fragment.add(plan)
 
 
-def folded_products(fragment: Fragment, held: Held, weights: Product, base: int, kernels: Kernels) -> Region:
+def folded_products(fragment: Fragment, held: TransposedMap, weights: Product, base: int, kernels: Kernels) -> Region:
     """T1 of a folded product: result [h][8 px][N channels along W], which stays in L2 at ``base``."""
     channel = l2.channel_stride(weights.n)
     region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
@@ -279,7 +279,7 @@ def folded_products(fragment: Fragment, held: Held, weights: Product, base: int,
     return region
 
 
-def _chunk(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _chunk(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     if folds(fragment.target, x.m, weights.n, weights.k):
         lanes = max(b.lanes for b in blocks_for(fragment.target, weights, x.m // FOLD, FOLD, transposed=True))
         held = fold_in(fragment, x, kernel_bytes(weights, lanes))
@@ -294,11 +294,11 @@ def kernel_bytes(weights: Product, lanes: int) -> int:
     return up(head + 2 * lanes * weights.weights.lane_halfwords(weights.k), 64)
 
 
-def _from_transposed(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
-    held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
+    held = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=True):
         plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
@@ -346,18 +346,18 @@ def _fits(target: Target, *sizes: int) -> None:
         raise UnsupportedError("the map between two products does not fit the engine's L2 buffer", code=Reason.MEMORY)
 
 
-def _chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
+def _chain(fragment: Fragment, x: MatrixRows, y: MatrixRows, first: Product, second: Product) -> None:
     channel = l2.channel_stride(x.m)
     hidden = Region(0, channel, first.n * channel, first.n * channel)
     size = hidden.row
     _fits(fragment.target, size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
     held = turn_in(fragment, x, size)
     _hidden(fragment, held, first, hidden)
-    again = Held(hidden, 1, x.m, size, None, After.NE_RESULT)
+    again = TransposedMap(hidden, 1, x.m, size, None, After.NE_RESULT)
     products(fragment, again, second, y, {})
 
 
-def _folded_chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
+def _folded_chain(fragment: Fragment, x: MatrixRows, y: MatrixRows, first: Product, second: Product) -> None:
     h = x.m // FOLD
     lanes = max(b.lanes for b in blocks_for(fragment.target, first, h, FOLD, transposed=False))
     lanes_again = max(b.lanes for b in blocks_for(fragment.target, second, h, FOLD, transposed=True))
@@ -366,12 +366,12 @@ def _folded_chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: 
     _fits(fragment.target, size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
     held = fold_in(fragment, x, kernel_bytes(first, lanes), size)
     _hidden(fragment, held, first, hidden)
-    again = Held(hidden, h, FOLD, size, None, After.NE_RESULT)
+    again = TransposedMap(hidden, h, FOLD, size, None, After.NE_RESULT)
     region = folded_products(fragment, again, second, size, {})
     fold_out(fragment, region, x.m, y)
 
 
-def _hidden(fragment: Fragment, held: Held, weights: Product, region: Region) -> None:
+def _hidden(fragment: Fragment, held: TransposedMap, weights: Product, region: Region) -> None:
     """The first product: its blocks side by side in L2, channels as channels."""
     for i, block in enumerate(blocks_for(fragment.target, weights, held.h, held.w, transposed=False)):
         plan = block_plan(fragment.target, held, weights, block, {}, out_trans=False)

@@ -19,7 +19,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST, constant_line, fill
 from hexane.codegen.recipes.padding import continue_lines, mirrors
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, turned
+from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
@@ -35,7 +35,7 @@ LINES = 1  # the axis of a walk along which lines stand
 
 
 @dataclass
-class Chain:
+class LineChain:
     """Ops of one signal in order: ``x`` gives its rows, turned if ``head``; ``y`` takes them, turned if ``tail``."""
 
     x: Value
@@ -52,9 +52,9 @@ class Chain:
         return len(self.ops) > 1 and (long or turns)
 
 
-def chain_of(op: Op) -> Chain | None:
+def chain_of(op: Op) -> LineChain | None:
     """The longest chain that begins with an op."""
-    chain = Chain(op.inputs["x"], op.output)
+    chain = LineChain(op.inputs["x"], op.output)
     first = op
     if swaps_rows(op):
         behind = _next(chain, op)
@@ -84,7 +84,7 @@ def chain_of(op: Op) -> Chain | None:
     return chain
 
 
-def _next(chain: Chain, op: Op) -> Op | None:
+def _next(chain: LineChain, op: Op) -> Op | None:
     """Take an op into the chain; the one that goes on with its result alone."""
     chain.ops.append(op)
     chain.y = op.output
@@ -110,7 +110,7 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
     total = (last - first) * LINE
     if total > LARGEST:
         raise UnsupportedError(f"a signal of {last - first} lines of {LINE} bytes", code=Reason.MEMORY)
-    lines = Walk(fragment.workspace(total), 0, (1, last - first, 1, 1), (total, LINE, LINE, 2), total)
+    lines = AxisWalk(fragment.workspace(total), 0, (1, last - first, 1, 1), (total, LINE, LINE, 2), total)
     length = prod(chain.x.shape)
     plain, target = _rows(x, lines.sliced(LINES, -first, length), chain.head)
     turned(fragment, plain, (0, 1, 3, 2), target)
@@ -125,7 +125,7 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
     return fragment
 
 
-def _bounds(chain: Chain) -> Iterator[tuple[Op, tuple[int, int]]]:
+def _bounds(chain: LineChain) -> Iterator[tuple[Op, tuple[int, int]]]:
     """Each cut and padding with the first line and the end of its result, counted from the signal's first sample."""
     low, high = 0, prod(chain.x.shape)
     for op in chain.body:
@@ -137,7 +137,7 @@ def _bounds(chain: Chain) -> Iterator[tuple[Op, tuple[int, int]]]:
         yield op, (low, high)
 
 
-def _reach(chain: Chain) -> tuple[int, int]:
+def _reach(chain: LineChain) -> tuple[int, int]:
     """The first line and the end of the last of all that stands on the way."""
     first, last = 0, prod(chain.x.shape)
     for _, (low, high) in _bounds(chain):
@@ -145,7 +145,7 @@ def _reach(chain: Chain) -> tuple[int, int]:
     return first, last
 
 
-def _pad(fragment: Fragment, op: Op, lines: Walk, before: int, after: int) -> None:
+def _pad(fragment: Fragment, op: Op, lines: AxisWalk, before: int, after: int) -> None:
     mode = op.arg("mode")
     if mode != "constant":
         continue_lines(fragment, lines, LINES, before, after, mirror=mirrors(mode))
@@ -156,10 +156,10 @@ def _pad(fragment: Fragment, op: Op, lines: Walk, before: int, after: int) -> No
             fill(fragment, lines.sliced(LINES, begin, count), line)
 
 
-def _rows(t: Tensor, lines: Walk, turned_rows: bool) -> tuple[Walk, Walk]:
+def _rows(t: Tensor, lines: AxisWalk, turned_rows: bool) -> tuple[AxisWalk, AxisWalk]:
     """A tensor as rows, and the lines of its samples: row after row, or column after column if its rows are turned."""
     count, width = t.n * t.c * t.h, t.w
-    plain = Walk(t.buffer, t.offset, (1, count, 1, width), (count * t.row, t.row, t.row, 2), count * t.row)
+    plain = AxisWalk(t.buffer, t.offset, (1, count, 1, width), (count * t.row, t.row, t.row, 2), count * t.row)
     steps = (LINE, count * LINE) if turned_rows else (width * LINE, LINE)
     extents = (1, count, width, 1)
-    return plain, Walk(lines.buffer, lines.offset, extents, (lines.total, *steps, 2), lines.total)
+    return plain, AxisWalk(lines.buffer, lines.offset, extents, (lines.total, *steps, 2), lines.total)

@@ -15,9 +15,9 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
-from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
+from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, permute
+from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.weights import stream_of
@@ -76,11 +76,11 @@ def _turned_back(fragment: Fragment, a: Tensor) -> Tensor:
     """A first operand given as [K, M], as [M, K] in scratch."""
     straight = Tensor(a.buffer, a.n, a.c, a.w, a.h)
     straight = replace(straight, buffer=fragment.workspace(straight.bytes))
-    permute(fragment, Walk.of(a), (0, 1, 3, 2), Walk.of(straight))
+    permute(fragment, AxisWalk.of(a), (0, 1, 3, 2), AxisWalk.of(straight))
     return straight
 
 
-def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]:
+def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[MatrixRows, MatrixRows, MatrixRows]]:
     """Matrices of every batch, with batch broadcast."""
     found = []
     for n in range(out.n):
@@ -94,7 +94,14 @@ def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]
 
 
 def product(
-    fragment: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: float = 1.0
+    fragment: Fragment,
+    x: MatrixRows,
+    w: MatrixRows,
+    y: MatrixRows,
+    *,
+    turned_x: bool,
+    turned_y: bool,
+    scale: float = 1.0,
 ) -> None:
     """One matrix product with M a multiple of 16 (§13.2)."""
     m, k = (x.k, x.m) if turned_x else (x.m, x.k)
@@ -120,7 +127,7 @@ def product(
     compute(fragment, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
 
 
-def stage(fragment: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
+def stage(fragment: Fragment, x: MatrixRows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
     """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
     line = 2 * lanes * k
     row = up(line, 64)
@@ -165,7 +172,7 @@ def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
         plan.writes = plan.writes.waiting(After.PE_RESULT)
 
 
-def _turn_map(fragment: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
+def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
     plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
     plan.src = w.walk()
@@ -186,7 +193,7 @@ def _turn_map(fragment: Fragment, w: Rows, *, after_planar: Plan | None) -> tupl
     return held, size
 
 
-def _turn_through_scratch(fragment: Fragment, w: Rows, after_planar: Plan | None) -> Interleaved:
+def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan | None) -> Interleaved:
     """w given as [N, K], too large for L2: turned into scratch with interleave 8 (§13.2)."""
     if w.k % SCRATCH_LANES:
         raise UnsupportedError(
@@ -208,7 +215,7 @@ def _turn_through_scratch(fragment: Fragment, w: Rows, after_planar: Plan | None
 
 
 @dataclass(frozen=True)
-class Interleaved(Rows):
+class Interleaved(MatrixRows):
     """A matrix in scratch, rows interleaved by eight."""
 
     interleave: int = SCRATCH_LANES
@@ -227,8 +234,8 @@ class ComputedProduct:
 
     start: int
     staged: Dma
-    w: Rows
-    y: Rows
+    w: MatrixRows
+    y: MatrixRows
     m: int
     k: int
     lanes: int
@@ -309,7 +316,7 @@ def _surface_kernel(target: Target, plan: Plan, buffer: Buffer, offset: int, cor
     )
 
 
-def _unstaged(fragment: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: float) -> None:
+def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, turned_y: bool, scale: float) -> None:
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
     plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
@@ -330,7 +337,9 @@ def _unstaged(fragment: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, sca
     fragment.add(plan)
 
 
-def _by_single_rows(fragment: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue) -> None:
+def _by_single_rows(
+    fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, turned_y: bool, epilogue: Epilogue
+) -> None:
     """Any M: from the end, blocks of 1, 2, 4, 8 rows for the remainder, then sixteen, one row per core (§13.3)."""
     m, k, n = x.m, x.k, y.k
     held, end = (None, 0)

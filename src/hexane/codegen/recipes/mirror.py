@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import up
-from hexane.codegen.recipes.shape import Walk, straight
+from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
 
 INNER = 3
 
 
-def reverse(fragment: Fragment, lines: Walk, axis: int, begin: int, target: Walk) -> None:
+def reverse(fragment: Fragment, lines: AxisWalk, axis: int, begin: int, target: AxisWalk) -> None:
     """Lines ``begin`` on of an outer axis, as many as the target has, into the target in the opposite order.
 
     What else the walk holds may be read too: a power of two is reversed, and more than is wanted left out.
@@ -45,14 +45,14 @@ def _copies(size: int) -> int:
     return 2 * (size.bit_length() - 1)
 
 
-def _other(walk: Walk, axis: int) -> int | None:
+def _other(walk: AxisWalk, axis: int) -> int | None:
     """The one other outer axis that may have more than one element; None where both have."""
     others = [i for i in range(INNER) if i != axis]
     long = [i for i in others if walk.extents[i] > 1]
     return None if len(long) > 1 else (long or others)[0]
 
 
-def _exchange(fragment: Fragment, lines: Walk, axis: int, skip: int, target: Walk) -> None:
+def _exchange(fragment: Fragment, lines: AxisWalk, axis: int, skip: int, target: AxisWalk) -> None:
     """A power of two of lines reversed by way of scratch; ``skip`` of them left out before what the target takes."""
     size, other = lines.extents[axis], _other(lines, axis)
     assert other is not None
@@ -64,7 +64,7 @@ def _exchange(fragment: Fragment, lines: Walk, axis: int, skip: int, target: Wal
     half = size // 2
     while half:
         last = half == 1 and count == size
-        there = Walk(buffers[0], 0, (1, size, across, width), (total, across * line, line, lines.element), total)
+        there = AxisWalk(buffers[0], 0, (1, size, across, width), (total, across * line, line, lines.element), total)
         into = _Lines(target, axis, other) if last else _Lines(there, 1, 2)
         for side in (0, 1):
             straight(fragment, source.blocks(half, side), into.blocks(half, 1 - side))
@@ -77,18 +77,18 @@ def _exchange(fragment: Fragment, lines: Walk, axis: int, skip: int, target: Wal
 class _Lines:
     """A walk as lines along one axis, with one other axis across."""
 
-    def __init__(self, walk: Walk, axis: int, other: int) -> None:
+    def __init__(self, walk: AxisWalk, axis: int, other: int) -> None:
         self.walk, self.step, self.across = walk, walk.strides[axis], walk.strides[other]
         self.size, self.count, self.width = walk.extents[axis], walk.extents[other], walk.extents[INNER]
 
-    def _walk(self, begin: int, blocks: int, distance: int, lines: int) -> Walk:
+    def _walk(self, begin: int, blocks: int, distance: int, lines: int) -> AxisWalk:
         extents = (blocks, lines, self.count, self.width)
         strides = (distance, self.step, self.across, self.walk.element)
         return replace(self.walk, offset=self.walk.offset + begin * self.step, extents=extents, strides=strides)
 
-    def blocks(self, half: int, side: int) -> Walk:
+    def blocks(self, half: int, side: int) -> AxisWalk:
         """The first or second half of every block of twice ``half`` lines."""
         return self._walk(side * half, self.size // (2 * half), 2 * half * self.step, half)
 
-    def part(self, begin: int, count: int) -> Walk:
+    def part(self, begin: int, count: int) -> AxisWalk:
         return self._walk(begin, 1, self.size * self.step, count)

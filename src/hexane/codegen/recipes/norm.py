@@ -17,10 +17,10 @@ from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, 
 from hexane.codegen.plan import Buffer, Plan, Region, Space
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
-from hexane.codegen.recipes.linear import Held, Rows, as_rows
+from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
 from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, permute
+from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
@@ -145,10 +145,10 @@ def _turned(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tup
     shape = [x.shape[axis] for axis in order]
     middle = [Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3]) for _ in range(2)]
     middle = [replace(t, buffer=fragment.workspace(t.bytes)) for t in middle]
-    permute(fragment, Walk.of(x), order, Walk.of(middle[0]))
+    permute(fragment, AxisWalk.of(x), order, AxisWalk.of(middle[0]))
     rows_as_channels(fragment, as_rows(middle[0]), as_rows(middle[1]), epsilon)
     back = tuple(order.index(axis) for axis in range(4))
-    permute(fragment, Walk.of(middle[1]), back, Walk.of(y))
+    permute(fragment, AxisWalk.of(middle[1]), back, AxisWalk.of(y))
     for plan in fragment.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
 
@@ -382,7 +382,7 @@ def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
 # -- rows as channels: matrices --------------------------------------------------------------------------------------
 
 
-def _row_statistics(fragment: Fragment, x: Rows, base: int, epsilon: float) -> tuple[Region, Region]:
+def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float) -> tuple[Region, Region]:
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
@@ -405,7 +405,7 @@ def _row_statistics(fragment: Fragment, x: Rows, base: int, epsilon: float) -> t
     return vector, source
 
 
-def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
+def _scaled(x: MatrixRows, source: Region, vector: Region) -> Plan:
     plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
     plan.patch = pe_patch(x.k, 1, operands=2)
     tasks.resident(plan, source, After.PE_RESULT)
@@ -413,7 +413,7 @@ def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
     return plan
 
 
-def rows_as_channels(fragment: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
+def rows_as_channels(fragment: Fragment, x: MatrixRows, y: MatrixRows, epsilon: float) -> None:
     """Over the last axis of a matrix: rows as channels, cut into runs that fit L2 (three tasks)."""
     channel = l2.channel_stride(x.k)
     most = (fragment.limits.l2_bytes - l2.RING_ROOM) // (channel + 64)
@@ -475,5 +475,5 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     tasks.stays(turn, columns, after=After.NOTHING)
     turn.holds = True
     fragment.add(turn)
-    linear.products(fragment, Held(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
+    linear.products(fragment, TransposedMap(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
     return fragment

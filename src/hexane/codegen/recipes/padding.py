@@ -11,7 +11,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
 from hexane.codegen.recipes.mirror import reverse
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, straight
+from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.join import PAD_MODES
 
@@ -39,23 +39,23 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
         if any(map(any, widths[:2])):
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
         turned = columns(fragment, x.n, y.w, y.h, x.c)
-        turn(fragment, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+        turn(fragment, AxisWalk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
         continue_lines(fragment, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
         continue_lines(fragment, turned, COLUMN, w0, w1, mirror=mirrors(mode))
-        turn(fragment, turned, Walk.of(y))
+        turn(fragment, turned, AxisWalk.of(y))
         return fragment
     if not (w0 or w1):
-        kept = _surrounded(fragment, Walk.of(y), widths[:3], number)
-        straight(fragment, Walk.of(x), kept)
+        kept = _surrounded(fragment, AxisWalk.of(y), widths[:3], number)
+        straight(fragment, AxisWalk.of(x), kept)
         return fragment
-    kept = _surrounded(fragment, Walk.of(y), widths[:2], number)
+    kept = _surrounded(fragment, AxisWalk.of(y), widths[:2], number)
     turned = columns(fragment, x.n, y.w, y.h, x.c)
-    turn(fragment, Walk.of(x), _surrounded(fragment, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
+    turn(fragment, AxisWalk.of(x), _surrounded(fragment, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
     turn(fragment, turned, kept)
     return fragment
 
 
-def _surrounded(fragment: Fragment, walk: Walk, widths: Sequence[tuple[int, int]], number: float) -> Walk:
+def _surrounded(fragment: Fragment, walk: AxisWalk, widths: Sequence[tuple[int, int]], number: float) -> AxisWalk:
     """Fill the slabs before and behind a map along its outer axes; what is left of the walk for the map itself."""
     if not any(map(any, widths)):
         return walk
@@ -90,7 +90,7 @@ def mirrors(mode: str) -> bool:
     return PAD_MODES[mode] == "reflect"
 
 
-def continue_lines(fragment: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
+def continue_lines(fragment: Fragment, walk: AxisWalk, axis: int, before: int, after: int, *, mirror: bool) -> None:
     """Rows outside the map: the edge repeated, or the rows inside mirrored at the edge."""
     last = walk.extents[axis] - 1 - after
     if mirror and max(before, after) > last - before:

@@ -15,11 +15,11 @@ from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import MAC_MAXIMUM
 from hexane.codegen.plan import Plan
 from hexane.codegen.price import price_us
-from hexane.codegen.recipes.blocks import Window
+from hexane.codegen.recipes.blocks import KernelWindow
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.conv import PAIR
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, straight
+from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.lowering.fusion import FUSED, only_user
@@ -66,7 +66,7 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
         if pads[0] >= max(k, 2) or not -step < (count - 1) * step + k - pads[0] - extent < k:
             raise UnsupportedError("a window that leaves rows or columns unread in one task", code=Reason.PADDING)
     x, y = context.tensor(value), context.tensor(op.output)
-    window = Window(kh, kw, sy, sx, reach[0][0], reach[1][0])
+    window = KernelWindow(kh, kw, sy, sx, reach[0][0], reach[1][0])
     fragment = _windows_at_once(x, y, window, context)
     inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
     held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
@@ -96,7 +96,7 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
     return whole and 2 * prod(weight) <= context.limits.cores * context.limits.kernel_bytes_per_core
 
 
-def _windows_at_once(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
+def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Context) -> Fragment:
     fragment = Fragment(context)
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
     window.set_on(plan)
@@ -110,15 +110,15 @@ def _windows_at_once(x: Tensor, y: Tensor, window: Window, context: Context) -> 
     return fragment
 
 
-def _rows_first(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
+def _rows_first(x: Tensor, y: Tensor, window: KernelWindow, context: Context) -> Fragment:
     """Planar maxima of the rows of every window, which lie ``sy`` rows apart, then windows of one row."""
     fragment = Fragment(context)
-    rows = Walk.of(x)
+    rows = AxisWalk.of(x)
     least = rows.sliced(ROWS, 0, y.h, window.sy)
     for tap in range(1, window.kh):
         held = Tensor(fragment.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
-        combine(fragment, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), Walk.of(held))
-        least = Walk.of(held)
+        combine(fragment, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), AxisWalk.of(held))
+        least = AxisWalk.of(held)
     last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0), context)
     fragment.plans += last.plans
     fragment.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
@@ -151,14 +151,14 @@ def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     height, width = (sum(pads) + extent for pads, extent in zip(needed, (x.h, x.w)))
     padded = columns(fragment, x.n, width, height, x.c)
     inside = padded.sliced(ROW, top, x.h).sliced(COLUMN, left, x.w)
-    turn(fragment, Walk.of(x), inside)
+    turn(fragment, AxisWalk.of(x), inside)
     _extend(fragment, padded.sliced(COLUMN, left, x.w), ROW, *needed[0])
     _extend(fragment, padded, COLUMN, *needed[1])
     rows = _windows(fragment, padded, ROW, sizes[0], steps[0], out[0])
     both = _windows(fragment, rows, COLUMN, sizes[1], steps[1], out[1])
     if max(sizes) == 1:  # moves alone keep -0 and NaN, which a maximum does not
         both = _joined(fragment, both, both)
-    turn(fragment, both, Walk.of(y))
+    turn(fragment, both, AxisWalk.of(y))
     return fragment
 
 
@@ -171,7 +171,7 @@ def _needed(extent: int, k: int, step: int, reach: tuple[int, int], count: int) 
     return before, after
 
 
-def _extend(fragment: Fragment, walk: Walk, axis: int, before: int, after: int) -> None:
+def _extend(fragment: Fragment, walk: AxisWalk, axis: int, before: int, after: int) -> None:
     """Repeat the first and last row: a repeated element of a window never changes its maximum."""
     extent = walk.extents[axis]
     for place, edge in [(i, before) for i in range(before)] + [
@@ -180,7 +180,7 @@ def _extend(fragment: Fragment, walk: Walk, axis: int, before: int, after: int) 
         straight(fragment, walk.sliced(axis, edge, 1), walk.sliced(axis, place, 1))
 
 
-def _windows(fragment: Fragment, walk: Walk, axis: int, k: int, step: int, count: int) -> Walk:
+def _windows(fragment: Fragment, walk: AxisWalk, axis: int, k: int, step: int, count: int) -> AxisWalk:
     """The maximum of every window along one axis: tap by tap behind a stride, else by doubling the window."""
     if k == 1:
         return walk.sliced(axis, 0, count, step)
@@ -198,7 +198,7 @@ def _windows(fragment: Fragment, walk: Walk, axis: int, k: int, step: int, count
     return walk
 
 
-def _joined(fragment: Fragment, a: Walk, b: Walk) -> Walk:
+def _joined(fragment: Fragment, a: AxisWalk, b: AxisWalk) -> AxisWalk:
     n, w, h, c = a.extents
     out = columns(fragment, n, w, h, c)
     combine(fragment, "maximum", a, b, out)

@@ -13,7 +13,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, permute, same_bytes, straight
+from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
@@ -44,8 +44,8 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     turned = columns(fragment, y.n, y.w, y.h, y.c)
     for i, j, first, step in _phases(op, y.c):
         place = turned.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
-        turn(fragment, Walk.of(x).sliced(CHANNEL, first, y.c, step), place)
-    turn(fragment, turned, Walk.of(y))
+        turn(fragment, AxisWalk.of(x).sliced(CHANNEL, first, y.c, step), place)
+    turn(fragment, turned, AxisWalk.of(y))
     return fragment
 
 
@@ -58,10 +58,10 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     fragment = Fragment(context)
     factor = x.h // y.h
     turned = columns(fragment, x.n, x.w, x.h, x.c)
-    turn(fragment, Walk.of(x), turned)
+    turn(fragment, AxisWalk.of(x), turned)
     for i, j, first, step in _phases(op, x.c):
         pixels = turned.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
-        turn(fragment, pixels, Walk.of(y).sliced(CHANNEL, first, x.c, step))
+        turn(fragment, pixels, AxisWalk.of(y).sliced(CHANNEL, first, x.c, step))
     return fragment
 
 
@@ -79,13 +79,13 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     fragment = Fragment(context)
     if wide == 1:
         for i in range(tall):
-            straight(fragment, Walk.of(x), Walk.of(y).sliced(ROW, i, x.h, tall))
+            straight(fragment, AxisWalk.of(x), AxisWalk.of(y).sliced(ROW, i, x.h, tall))
         return fragment
     turned = columns(fragment, x.n, y.w, x.h, x.c)
     for j in range(wide):
-        turn(fragment, Walk.of(x), turned.sliced(COLUMN, j, x.w, wide))
+        turn(fragment, AxisWalk.of(x), turned.sliced(COLUMN, j, x.w, wide))
     for i in range(tall):
-        turn(fragment, turned, Walk.of(y).sliced(ROW, i, x.h, tall))
+        turn(fragment, turned, AxisWalk.of(y).sliced(ROW, i, x.h, tall))
     return fragment
 
 
@@ -110,7 +110,7 @@ def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
     shift = 4 - rank
     order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]
     fragment = Fragment(context)
-    permute(fragment, Walk.of(_seen(x, middle)), order, Walk.of(_seen(y, moved)))
+    permute(fragment, AxisWalk.of(_seen(x, middle)), order, AxisWalk.of(_seen(y, moved)))
     return fragment
 
 

@@ -30,7 +30,7 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.blocks import Convolution, Window
+from hexane.codegen.recipes.blocks import Convolution, KernelWindow
 from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
@@ -375,7 +375,7 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
         fragment.add(unary.pe_stream(fragment.target, squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
-    one = Convolution(source, out, Weights(ones), None, Window(1, 1, 1, 1, 0, 0), scale)
+    one = Convolution(source, out, Weights(ones), None, KernelWindow(1, 1, 1, 1, 0, 0), scale)
     fragment.plans.extend(convolve(one, fragment.context).plans)
 
 

@@ -11,7 +11,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.recipes.columns import LARGEST
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.shape import Walk, turned
+from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     for tensor, cut, back in ((x, split[0], False), (y, split[1], True)):
         a, h, w = _padded(tensor.shape[cut:])
         rows, element = _strides(tensor, cut), tensor.element
-        plain = Walk(tensor.buffer, tensor.offset, (a, outer, h, w), (*rows, element), tensor.bytes, element)
-        lines = Walk(buffer, 0, (a, w, h, outer), (h * w * line, line, w * line, 2), inner * line)
+        plain = AxisWalk(tensor.buffer, tensor.offset, (a, outer, h, w), (*rows, element), tensor.bytes, element)
+        lines = AxisWalk(buffer, 0, (a, w, h, outer), (h * w * line, line, w * line, 2), inner * line)
         turned(fragment, lines if back else plain, (0, 3, 2, 1), plain if back else lines)
     return fragment
 

@@ -29,7 +29,7 @@ AXES = 4
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Walk:
+class AxisWalk:
     """A tensor as four axes with byte strides, innermost last; ``strides[3]`` is the element size."""
 
     buffer: Buffer
@@ -40,24 +40,24 @@ class Walk:
     element: int = 2
 
     @classmethod
-    def of(cls, x: Tensor) -> Walk:
+    def of(cls, x: Tensor) -> AxisWalk:
         return cls(x.buffer, x.offset, x.shape, (x.batch, x.plane, x.row, x.element), x.batch, x.element)
 
-    def permuted(self, order: Sequence[int]) -> Walk:
+    def permuted(self, order: Sequence[int]) -> AxisWalk:
         return replace(
             self,
             extents=tuple(self.extents[i] for i in order),  # type: ignore[arg-type]
             strides=tuple(self.strides[i] for i in order),  # type: ignore[arg-type]
         )
 
-    def sliced(self, axis: int, begin: int, size: int, step: int = 1) -> Walk:
+    def sliced(self, axis: int, begin: int, size: int, step: int = 1) -> AxisWalk:
         extents, strides = list(self.extents), list(self.strides)
         offset = self.offset + begin * strides[axis]
         extents[axis] = size
         strides[axis] *= step
         return replace(self, offset=offset, extents=tuple(extents), strides=tuple(strides))  # type: ignore[arg-type]
 
-    def doubled(self, axis: int, apart: int) -> Walk:
+    def doubled(self, axis: int, apart: int) -> AxisWalk:
         """The walk and the same ``apart`` bytes further, side by side along an axis of one element."""
         extents, strides = list(self.extents), list(self.strides)
         extents[axis], strides[axis] = 2, apart
@@ -70,14 +70,14 @@ class Walk:
         return self.strides[3] == self.element and not self.offset % 64 and not any(s % 64 for s in outer)
 
 
-def _dma(walk: Walk, group: int, channel: int, row: int) -> Dma:
+def _dma(walk: AxisWalk, group: int, channel: int, row: int) -> Dma:
     """The walk with its axes in the roles of groups, channels and rows."""
     strides = walk.strides
     wide = strides[group] if walk.extents[group] > 1 else walk.total
     return Dma(walk.buffer, walk.offset, strides[row], strides[channel], wide, wide, walk.element)
 
 
-def straight(fragment: Fragment, source: Walk, target: Walk) -> Plan:
+def straight(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> Plan:
     """One NE copy whose innermost axis stays innermost; axes are the target's."""
     n, c, h, w = target.extents
     if source.extents != target.extents:
@@ -96,7 +96,7 @@ def straight(fragment: Fragment, source: Walk, target: Walk) -> Plan:
     return fragment.add(plan)
 
 
-def turned(fragment: Fragment, source: Walk, order: Sequence[int], target: Walk) -> Plan:
+def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: AxisWalk) -> Plan:
     """One NE copy with turned output: the target's innermost axis is not the source's (§6, §8.2).
 
     ``order[i]`` is the source axis that becomes axis i of the target. The source's innermost axis W and the axis that
@@ -133,7 +133,7 @@ def turned(fragment: Fragment, source: Walk, order: Sequence[int], target: Walk)
     return fragment.add(plan)
 
 
-def permute(fragment: Fragment, source: Walk, order: Sequence[int], target: Walk) -> None:
+def permute(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: AxisWalk) -> None:
     """``target`` axis i = ``source`` axis ``order[i]``; axes of one element may stand anywhere."""
     if source.extents[order[3]] == 1 and source.extents[3] == 1:
         order = _keep_inner(order)
@@ -163,7 +163,7 @@ def transpose(ops: Sequence[Op], context: Context) -> Fragment:
     shift = AXES - rank
     order = [*range(shift), *(p + shift for p in perm)]
     fragment = Fragment(context)
-    permute(fragment, Walk.of(x), order, Walk.of(y))
+    permute(fragment, AxisWalk.of(x), order, AxisWalk.of(y))
     return fragment
 
 
@@ -172,20 +172,20 @@ def transpose(ops: Sequence[Op], context: Context) -> Fragment:
 
 def slice_to(fragment: Fragment, x: Tensor, begin: Sequence[int], step: Sequence[int], y: Tensor) -> None:
     """y = x[begin : : step] over the four axes."""
-    walk = Walk.of(x)
+    walk = AxisWalk.of(x)
     for axis in range(3):
         walk = walk.sliced(axis, begin[axis], y.shape[axis], step[axis])
     if step[3] == 1 and begin[3] * x.element % 64 == 0:
-        straight(fragment, walk.sliced(3, begin[3], y.w), Walk.of(y))
+        straight(fragment, walk.sliced(3, begin[3], y.w), AxisWalk.of(y))
         return
     # columns that no DMA reaches: turn, so that they become planes, and turn back (§14.7)
     n, c, h = y.n, y.c, y.h
     line = up(2 * c, 64)
     buffer = fragment.workspace(n * h * x.w * line)
     plane = h * line
-    middle = Walk(buffer, 0, (n, x.w, h, c), (x.w * plane, plane, line, 2), x.w * plane)
+    middle = AxisWalk(buffer, 0, (n, x.w, h, c), (x.w * plane, plane, line, 2), x.w * plane)
     turned(fragment, replace(walk, extents=(n, c, h, x.w)), (0, 3, 2, 1), middle)
-    turned(fragment, middle.sliced(1, begin[3], y.w, step[3]), (0, 3, 2, 1), Walk.of(y))
+    turned(fragment, middle.sliced(1, begin[3], y.w, step[3]), (0, 3, 2, 1), AxisWalk.of(y))
 
 
 @recipe("slice_by_size", "slice_by_index")
@@ -278,7 +278,7 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
     strides = [stride if extent > 1 else x.bytes for extent, stride in zip(extents[:-1], strides)] + strides[-1:]
     if any(stride % context.limits.dma_granule_bytes for stride in strides[:-1]):
         raise UnsupportedError("windows that begin between the granules of memory", code=Reason.LAYOUT)
-    source = Walk(
+    source = AxisWalk(
         x.buffer,
         x.offset,
         (1,) * fill + tuple(extents),  # type: ignore[arg-type]
@@ -287,7 +287,7 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
         x.element,
     )
     fragment = Fragment(context)
-    straight(fragment, source, Walk.of(y))
+    straight(fragment, source, AxisWalk.of(y))
     fragment.evidence(Evidence.INFERRED, "windows that overlap")
     return fragment
 
@@ -309,19 +309,19 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
         starts.append(at)
         at += part.shape[axis]
     if axis < 3 or all(start * out.element % 64 == 0 for start in starts):
-        target = Walk.of(out)
+        target = AxisWalk.of(out)
         for part, start in zip(parts, starts):
-            straight(fragment, Walk.of(part), target.sliced(axis, start, part.shape[axis]))
+            straight(fragment, AxisWalk.of(part), target.sliced(axis, start, part.shape[axis]))
         return fragment
     n, c, h, _ = out.shape
     line = up(2 * c, 64)
     plane = h * line
-    middle = Walk(
+    middle = AxisWalk(
         fragment.workspace(n * out.w * plane), 0, (n, out.w, h, c), (out.w * plane, plane, line, 2), out.w * plane
     )
     for part, start in zip(parts, starts):
-        turned(fragment, Walk.of(part), (0, 3, 2, 1), middle.sliced(1, start, part.w))
-    turned(fragment, middle, (0, 3, 2, 1), Walk.of(out))
+        turned(fragment, AxisWalk.of(part), (0, 3, 2, 1), middle.sliced(1, start, part.w))
+    turned(fragment, middle, (0, 3, 2, 1), AxisWalk.of(out))
     return fragment
 
 
@@ -338,7 +338,7 @@ def relayout(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """y = the elements of x in order, under another shape."""
     if same_bytes(x.shape, y.shape):
         seen = replace(y, n=x.n, c=x.c, h=x.h, w=x.w)
-        straight(fragment, Walk.of(x), Walk.of(seen))
+        straight(fragment, AxisWalk.of(x), AxisWalk.of(seen))
         return
     if x.element != 2:
         raise UnsupportedError("a reshape of 8-bit data that cuts rows", code=Reason.ELEMENT_TYPE)
@@ -353,19 +353,19 @@ def relayout(fragment: Fragment, x: Tensor, y: Tensor) -> None:
 def _gather_columns(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Rows of one pixel become rows of ``y.w``: channels turned into a row (§6)."""
     rows = y.n * y.c * y.h
-    source = Walk(
+    source = AxisWalk(
         x.buffer, x.offset, (1, rows, y.w, 1), (rows * y.w * x.row, y.w * x.row, x.row, 2), rows * y.w * x.row
     )
-    target = Walk(y.buffer, y.offset, (1, rows, 1, y.w), (rows * y.row, y.row, y.row, 2), rows * y.row)
+    target = AxisWalk(y.buffer, y.offset, (1, rows, 1, y.w), (rows * y.row, y.row, y.row, 2), rows * y.row)
     turned(fragment, source, (0, 1, 3, 2), target)
 
 
 def _scatter_columns(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """The reverse: each element gets a row of its own."""
     rows = x.n * x.c * x.h
-    source = Walk(x.buffer, x.offset, (1, rows, 1, x.w), (rows * x.row, x.row, x.row, 2), rows * x.row)
+    source = AxisWalk(x.buffer, x.offset, (1, rows, 1, x.w), (rows * x.row, x.row, x.row, 2), rows * x.row)
     total = rows * x.w * y.row
-    target = Walk(y.buffer, y.offset, (1, rows, x.w, 1), (total, x.w * y.row, y.row, 2), total)
+    target = AxisWalk(y.buffer, y.offset, (1, rows, x.w, 1), (total, x.w * y.row, y.row, 2), total)
     turned(fragment, source, (0, 1, 3, 2), target)
 
 
@@ -384,11 +384,11 @@ def _join_or_cut(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     _through_l2(fragment, x, y, rows, pieces, narrow)
 
 
-def _pieces(t: Tensor, rows: int, pieces: int, narrow: int, is_wide: bool) -> Walk:
+def _pieces(t: Tensor, rows: int, pieces: int, narrow: int, is_wide: bool) -> AxisWalk:
     """The tensor as [rows][pieces][narrow]."""
     line = t.row if is_wide else t.row * pieces
     step = 2 * narrow if is_wide else t.row
-    return Walk(t.buffer, t.offset, (1, rows, pieces, narrow), (rows * line, line, step, 2), rows * line)
+    return AxisWalk(t.buffer, t.offset, (1, rows, pieces, narrow), (rows * line, line, step, 2), rows * line)
 
 
 def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, narrow: int) -> None:

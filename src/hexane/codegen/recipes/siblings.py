@@ -12,7 +12,7 @@ from hexane.codegen.operations import After
 from hexane.codegen.recipes.blocks import Product
 from hexane.codegen.recipes.linear import (
     Kernels,
-    Rows,
+    MatrixRows,
     as_rows,
     feed_forward,
     folds,
@@ -55,7 +55,7 @@ def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
     fragment = Fragment(context)
     heads = [i for i, op in enumerate(ops) if op.type in ("linear", "matmul")]
     runs = [ops[start:end] for start, end in zip(heads, [*heads[1:], len(ops)])]
-    parts: list[tuple[Product, Rows, Kernels]] = []
+    parts: list[tuple[Product, MatrixRows, Kernels]] = []
     for run in runs:
         _, _, weights = weights_of(run, context.target)
         parts.append((weights, as_rows(context.tensor(run[-1].output)), {}))

@@ -28,7 +28,7 @@ from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
-from hexane.codegen.recipes.shape import Walk, permute
+from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
@@ -117,7 +117,12 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
     else:
         seen, share = powers, fresh(small)
         if axis == "h":  # rows as channels
-            permute(fragment, Walk.of(powers), (0, 2, 1, 3), Walk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))))
+            permute(
+                fragment,
+                AxisWalk.of(powers),
+                (0, 2, 1, 3),
+                AxisWalk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))),
+            )
         total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
         unary.set_table(total, "reciprocal")
         fragment.add(unary.ne_stream(fragment.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))

@@ -1,6 +1,6 @@
 """L2 as a managed memory: what stays there between tasks, and where."""
 
-from hexane.codegen.residency.choice import Program
+from hexane.codegen.residency.choice import ResidencyProgram
 from hexane.codegen.residency.depth import Cuts
 from hexane.codegen.residency.detours import Cause, Detour, detours
 from hexane.codegen.residency.hazards import complete
@@ -17,7 +17,7 @@ __all__ = [
     "Detour",
     "Locks",
     "Memo",
-    "Program",
+    "ResidencyProgram",
     "Stored",
     "cheapest",
     "complete",

@@ -10,7 +10,7 @@ from hexane.codegen.residency.ends import Extents
 from hexane.codegen.residency.layout import Grid
 
 
-class Steps(NamedTuple):
+class EvenSteps(NamedTuple):
     """Places ``start``, ``start + step``, ..., ``many`` of them."""
 
     start: int
@@ -21,7 +21,7 @@ class Steps(NamedTuple):
     def last(self) -> int:
         return self.start + (self.many - 1) * self.step
 
-    def misses(self, other: Steps) -> bool:
+    def misses(self, other: EvenSteps) -> bool:
         """Whether no place is in both."""
         if self.last < other.start or other.last < self.start:
             return True
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
 
 ROW = 2
 
-Places = tuple[Steps, ...]
+Places = tuple[EvenSteps, ...]
 """Images, channels, rows and bytes of a grid that a walk touches."""
 
 
@@ -39,8 +39,8 @@ def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Pl
     if dma is None or dma.interleave != 1:
         return None
     start = grid.steps(dma.offset)
-    found = [Steps(at) for at in start]
-    found[3] = Steps(start[3], 1, extents.w * element)
+    found = [EvenSteps(at) for at in start]
+    found[3] = EvenSteps(start[3], 1, extents.w * element)
     for count, distance in zip(extents, (dma.group, dma.depth, dma.plane, dma.row)):
         if count == 1:
             continue
@@ -48,7 +48,7 @@ def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Pl
         along = [axis for axis in range(3) if steps[axis]]
         if len(along) != 1 or steps[3] or found[along[0]].many > 1:
             return None
-        found[along[0]] = Steps(start[along[0]], steps[along[0]], count)
+        found[along[0]] = EvenSteps(start[along[0]], steps[along[0]], count)
     return tuple(found)
 
 
@@ -64,12 +64,12 @@ def covers(ours: Sequence[Places | None], theirs: Places | None) -> bool:
     upto = theirs[ROW].start
     for mine in sorted((places for places in ours if places is not None), key=lambda places: places[ROW].start):
         others = (axis for axis in range(4) if axis != ROW)
-        if all(_holds(mine[axis], theirs[axis]) for axis in others) and _holds(mine[ROW], Steps(upto)):
+        if all(_holds(mine[axis], theirs[axis]) for axis in others) and _holds(mine[ROW], EvenSteps(upto)):
             upto = mine[ROW].last + 1
     return upto > theirs[ROW].last
 
 
-def _holds(ours: Steps, theirs: Steps) -> bool:
+def _holds(ours: EvenSteps, theirs: EvenSteps) -> bool:
     if ours == theirs:
         return True
     return (ours.step == 1 or ours.many == 1) and ours.start <= theirs.start and theirs.last <= ours.last

@@ -20,7 +20,7 @@ BANK_CYCLE = 1024
 
 
 @dataclass(eq=False)
-class Block:
+class ArenaBlock:
     """Bytes of L2 that tasks ``first`` to ``last`` need in one piece; ``base`` once it is placed."""
 
     size: int
@@ -43,17 +43,17 @@ class Arena:
     last: int
     room: int
     above: dict[int, int] = field(default_factory=dict)
-    _placed: list[Block] = field(default_factory=list)
+    _placed: list[ArenaBlock] = field(default_factory=list)
     """Upwards; of one base in the order of tasks."""
-    _live: dict[int, list[Block]] = field(default_factory=dict)
+    _live: dict[int, list[ArenaBlock]] = field(default_factory=dict)
     """By task, upwards."""
     _grain: int = 1
 
-    def live(self, index: int) -> list[Block]:
+    def live(self, index: int) -> list[ArenaBlock]:
         """What task ``index`` finds placed, upwards."""
         return self._live.get(index, [])
 
-    def place_all(self, blocks: Iterable[Block]) -> Block | None:
+    def place_all(self, blocks: Iterable[ArenaBlock]) -> ArenaBlock | None:
         """Give every block a base, or none: then the first one that found no room, in the first of the orders.
 
         A block that finds none is placed before all others in the next attempt.
@@ -78,17 +78,17 @@ class Arena:
             block.base = -1
         return refused
 
-    def forget(self, blocks: Iterable[Block]) -> None:
+    def forget(self, blocks: Iterable[ArenaBlock]) -> None:
         """Take the room of blocks that last one task back; they keep their bases."""
         for block in blocks:
             self.live(block.first).remove(block)
 
-    def _ceilings(self, blocks: Iterable[Block]) -> dict[int, int]:
+    def _ceilings(self, blocks: Iterable[ArenaBlock]) -> dict[int, int]:
         """The highest end of each block, by its id: what is above all tasks that it lives through stays free."""
         above = [self.above.get(i, 0) for i in range(self.first, self.last + 1)]
         return {id(b): self.room - max(above[b.first - self.first : b.last + 1 - self.first]) for b in blocks}
 
-    def _place(self, block: Block, ceiling: int) -> bool:
+    def _place(self, block: ArenaBlock, ceiling: int) -> bool:
         """The lowest gap that is free for as long as the block lives."""
         first, last, highest = block.first, block.last, ceiling - block.size
         at = block.offset
@@ -131,7 +131,7 @@ class Arena:
 
 UPWARDS = attrgetter("base", "first")
 
-ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+ORDERS: tuple[Callable[[ArenaBlock], tuple[int, ...]], ...] = (
     lambda b: (-b.size.bit_length(), b.first, -b.size),  # those of like size in the order of tasks: they take turns
     lambda b: (-b.size, b.first - b.last, b.first),
 )

@@ -16,7 +16,7 @@ from hexane.chips import Evidence
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
-from hexane.codegen.residency.layout import Grid, Layout
+from hexane.codegen.residency.layout import Grid, RowLayout
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
 
@@ -64,7 +64,7 @@ class Use:
 Uses = dict[tuple[int, str], Use]
 
 
-def use_of(end: End, key: Hashable, layout: Layout) -> Use | None:
+def use_of(end: End, key: Hashable, layout: RowLayout) -> Use | None:
     """How an end walks through the rows of its buffer; None if not row by row."""
     assert end.dma is not None
     grid = layout.grid
@@ -106,7 +106,7 @@ def ends_group(plans: Sequence[Plan], i: int) -> bool:
 
 
 @dataclass
-class Run:
+class BandRun:
     """Tasks ``first`` to ``last``, and the keys of the buffers that only they touch."""
 
     target: Target
@@ -257,7 +257,7 @@ def _within(dma: Dma, use: Use, local: Rows, part: BandBuffer, rows: Rows) -> Dm
 
 
 def uses_of(
-    plans: Sequence[Plan], walks: Iterable[Sequence[tuple[End, Hashable]]], layouts: Mapping[Hashable, Layout]
+    plans: Sequence[Plan], walks: Iterable[Sequence[tuple[End, Hashable]]], layouts: Mapping[Hashable, RowLayout]
 ) -> Uses:
     """The uses of a run's tasks, whose ``walks`` through DRAM are given, that go row by row through a known grid."""
     found: Uses = {}

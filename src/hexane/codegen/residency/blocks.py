@@ -48,7 +48,7 @@ class Cluster:
 
 
 @dataclass
-class Held:
+class ResidentEnds:
     """The ends of a program's tasks, those that stay in L2 as clusters, those that only pass through it by task."""
 
     ends: list[list[End]]
@@ -69,9 +69,9 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
             first = i + 1
 
 
-def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> Held:
+def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentEnds:
     """What the plans hold, as recipes placed it."""
-    found = Held([fact.ends_at(i) for i, fact in enumerate(facts)])
+    found = ResidentEnds([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
@@ -87,7 +87,7 @@ def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> Held:
     return found
 
 
-def is_torn(plans: Sequence[Plan], found: Held, first: int) -> bool:
+def is_torn(plans: Sequence[Plan], found: ResidentEnds, first: int) -> bool:
     """Whether tasks that came between those of a group pass over what it holds: bands of its last task do."""
     for cluster in found.by_group.get(first, ()):
         own = {end.index for end in cluster.ends}

@@ -9,23 +9,23 @@ from heapq import heapify, heappop, heappush
 from hexane.cached import cached_property
 from hexane.codegen.context import Policy
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.blocks import Cluster, Held, held_regions
+from hexane.codegen.residency.blocks import Cluster, ResidentEnds, held_regions
 from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.memo import Memo, PlanFacts
 from hexane.codegen.residency.pairs import Locks
-from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
+from hexane.codegen.residency.values import Identity, ResidentValue, Stored, shares_place, values_of
 from hexane.codegen.targets import Target
 
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
 LEFT = 256 << 10
 """Bytes of L2 that a tensor must leave for bands of the tasks that run beside it."""
 
-Pair = tuple[Value, Value]
+Pair = tuple[ResidentValue, ResidentValue]
 """A value, and the one that the last task to read it writes in its place."""
 
 
 @dataclass(eq=False)
-class Program:
+class ResidencyProgram:
     """The plans of a program, and what is known of the buffers that they name."""
 
     plans: Sequence[Plan]
@@ -54,7 +54,7 @@ class Program:
         return [self.memo.of(plan) for plan in self.plans]
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> ResidentEnds:
         """What the plans hold in L2 as recipes placed it."""
         return held_regions(self.plans, self.facts)
 
@@ -72,41 +72,41 @@ class Program:
         return self.facts[index].least.get(side, 0)
 
     @cached_property
-    def tensors(self) -> dict[Hashable, Value | str]:
+    def tensors(self) -> dict[Hashable, ResidentValue | str]:
         """Every tensor that tasks move: as a value that could stay, or why it could not."""
         return values_of(self.plans, self.held, self.identity, self.stored, self.target.choices, self.memo)
 
     @cached_property
-    def candidates(self) -> list[Value]:
+    def candidates(self) -> list[ResidentValue]:
         """Every tensor that could stay and may."""
-        found = (value for value in self.tensors.values() if isinstance(value, Value))
+        found = (value for value in self.tensors.values() if isinstance(value, ResidentValue))
         return [v for v in found if self._may_stay(v)]
 
-    def _may_stay(self, value: Value) -> bool:
+    def _may_stay(self, value: ResidentValue) -> bool:
         if not self.policy.wanted(value.key) or (value.in_parts and not self.parts):
             return False
         return not (self.policy.between and self.is_settled(value))
 
-    def is_settled(self, value: Value) -> bool:
+    def is_settled(self, value: ResidentValue) -> bool:
         """Whether one recipe alone uses the tensor, which has a place for it."""
         return len({self.recipe(end.index) for end in value.ends}) == 1
 
     @cached_property
-    def choice(self) -> tuple[list[Value], list[Pair]]:
+    def choice(self) -> tuple[list[ResidentValue], list[Pair]]:
         """The values that shall stay, and which of them take each other's place."""
         return choose(self)
 
     @cached_property
-    def intent(self) -> tuple[list[Value], list[Pair]]:
+    def intent(self) -> tuple[list[ResidentValue], list[Pair]]:
         """The same if tasks that find no room beside the first tensors go in bands."""
         return choose(self, hopeful=True) if self.first else self.choice
 
     def grows(self, key: Hashable) -> bool:
         """Whether tasks still write to a tensor when others have read of it."""
         value = self.tensors.get(key)
-        return isinstance(value, Value) and value.grows
+        return isinstance(value, ResidentValue) and value.grows
 
-    def preferring(self, keys: frozenset[Hashable], late: frozenset[Hashable] = frozenset()) -> Program:
+    def preferring(self, keys: frozenset[Hashable], late: frozenset[Hashable] = frozenset()) -> ResidencyProgram:
         """The same program, where these tensors are placed before all others, some of them late."""
         made = replace(self, first=keys, late=late)
         for name in ("facts", "held", "free", "tensors", "candidates"):
@@ -115,23 +115,23 @@ class Program:
         return made
 
 
-def room_of(program: Program) -> int:
+def room_of(program: ResidencyProgram) -> int:
     """Bytes of L2 that may be given out."""
     room = program.policy.room
     return program.target.limits.l2_bytes if room is None else room
 
 
-def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], list[Pair]]:
+def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[ResidentValue], list[Pair]]:
     """Values by what they save for their room, as long as every task keeps room for the rest; pairs in one place.
 
     A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
     ``hopeful``: the values that come first are taken where they fit by themselves.
     """
     plans, held, found, free = program.plans, program.held, program.candidates, program.free.copy()
-    chosen: list[Value] = []
+    chosen: list[ResidentValue] = []
     pairs: list[Pair] = []
-    readers: dict[int, list[Value]] = {}  # of what is chosen, by task
-    writers: dict[int, list[Value]] = {}
+    readers: dict[int, list[ResidentValue]] = {}  # of what is chosen, by task
+    writers: dict[int, list[ResidentValue]] = {}
     made_by = {value.first: value for value in found if not value.loaded and program.parts}
     credited: set[int] = set()
     waiting = [(value.key not in program.first, -value.worth, value.first, i, value) for i, value in enumerate(found)]
@@ -174,7 +174,7 @@ def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], lis
     return chosen, pairs
 
 
-def _left(value: Value, free: Sequence[int], program: Program, ends: tuple[int, int]) -> list[int]:
+def _left(value: ResidentValue, free: Sequence[int], program: ResidencyProgram, ends: tuple[int, int]) -> list[int]:
     """Room that each task has left when the value stays, and tasks need no longer their rings, buffers and copies.
 
     ``ends``: how often the first and the last task get back the room for a result, beside that.
@@ -197,20 +197,20 @@ def _left(value: Value, free: Sequence[int], program: Program, ends: tuple[int, 
     return left
 
 
-def _full(value: Value, need: Sequence[int]) -> tuple[int, int]:
+def _full(value: ResidentValue, need: Sequence[int]) -> tuple[int, int]:
     """The first and the last of the first tasks in a row that have no room for a value."""
     first = next(i for i, room in enumerate(need) if room < 0)
     last = next((i for i in range(first, len(need)) if need[i] >= 0), len(need)) - 1
     return value.first + first, value.first + last
 
 
-def _takes_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
+def _takes_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Plan]) -> bool:
     """Whether the one task that makes ``after`` is the last to read ``before``, and may write over it."""
     alone = sum(end.side == RESULT for end in after.ends) == 1
     return alone and before.last == after.first and shares_place(before, after, plans)
 
 
-def _leads(value: Value, program: Program) -> bool:
+def _leads(value: ResidentValue, program: ResidencyProgram) -> bool:
     """Whether the next task may be locked to the one that makes the value, over an operand that need not outlive it."""
     at, plans = value.first, program.plans
     if program.locks is None or value.ends[0].side != RESULT or at + 1 == len(plans):
@@ -219,9 +219,9 @@ def _leads(value: Value, program: Program) -> bool:
 
 
 def _pair(
-    value: Value,
-    readers: dict[int, list[Value]],
-    writers: dict[int, list[Value]],
+    value: ResidentValue,
+    readers: dict[int, list[ResidentValue]],
+    writers: dict[int, list[ResidentValue]],
     pairs: Sequence[Pair],
     plans: Sequence[Plan],
 ) -> Pair | None:
@@ -238,7 +238,9 @@ def _pair(
     return None
 
 
-def _in_turn(value: Value, chosen: Sequence[Value], pairs: Sequence[Pair], plans: Sequence[Plan]) -> Pair | None:
+def _in_turn(
+    value: ResidentValue, chosen: Sequence[ResidentValue], pairs: Sequence[Pair], plans: Sequence[Plan]
+) -> Pair | None:
     """The value and one that is chosen, if tasks write the later one where parts of the other are not read any more."""
     alike = (v for v in chosen if v.in_parts and v.layout.grid == value.layout.grid)
     for other in alike if value.in_parts else ():
@@ -251,5 +253,5 @@ def _in_turn(value: Value, chosen: Sequence[Value], pairs: Sequence[Pair], plans
     return None
 
 
-def _is_paired(before: Value, after: Value, pairs: Sequence[Pair]) -> bool:
+def _is_paired(before: ResidentValue, after: ResidentValue, pairs: Sequence[Pair]) -> bool:
     return any(under is before or over is after for under, over in pairs)

@@ -13,12 +13,12 @@ from itertools import accumulate
 from operator import or_
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.bands import BandBuffer, Run
+from hexane.codegen.residency.bands import BandBuffer, BandRun
 from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.ground import Ground, Lives
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.moved import Cost, total
-from hexane.codegen.residency.values import Value, found_in_l2
+from hexane.codegen.residency.values import ResidentValue, found_in_l2
 
 LONGEST = 10
 """Tasks of one piece at most: halos grow with every window."""
@@ -43,7 +43,7 @@ class Cuts:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BandedRun:
     """Tasks ``first`` to ``last`` in ``count`` bands (one: a task as it is); the weighed cost that they save."""
 
     first: int
@@ -61,7 +61,7 @@ class Depth:
     """
 
     ground: Ground
-    intent: tuple[Sequence[Value], Sequence[tuple[Value, Value]]]
+    intent: tuple[Sequence[ResidentValue], Sequence[tuple[ResidentValue, ResidentValue]]]
     room: int
     gain: float = LEAST_GAIN
     firm: Set[Hashable] = frozenset()
@@ -72,7 +72,7 @@ class Depth:
         self.uses = self.ground.uses
         self.off = [bits & IN_L2_ALONE for bits in found_in_l2(stays, count)]
         self.whole = {value.key: value for value in stays if not value.written and not value.loaded}
-        self.met: list[list[Value]] = [[] for _ in range(count)]
+        self.met: list[list[ResidentValue]] = [[] for _ in range(count)]
         self.under = {id(after): before for before, after in self.pairs}
         taken = [0] * (count + 1)  # bytes more than at the task before
         for value in stays:
@@ -105,9 +105,9 @@ class Depth:
             found.append(numbers.setdefault(name, len(numbers)))
         return found
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[BandedRun]:
         """The runs of tasks that go in bands, in order."""
-        found: list[Piece] = []
+        found: list[BandedRun] = []
         for first, last in self.ground.runs:
             state = first, *self._marks[first : last + 1]
             if state not in self.ground.pieces:
@@ -115,7 +115,7 @@ class Depth:
             found += self.ground.pieces[state]
         return found
 
-    def cut(self, pieces: Sequence[Piece]) -> Cuts:
+    def cut(self, pieces: Sequence[BandedRun]) -> Cuts:
         """The program with these pieces in bands."""
         chosen = {piece.first: piece for piece in pieces}
         made = Cuts([], [])
@@ -134,7 +134,7 @@ class Depth:
             i = piece.last + 1
         return made
 
-    def _pieces(self, first: int, last: int) -> list[Piece]:
+    def _pieces(self, first: int, last: int) -> list[BandedRun]:
         """The cheapest pieces of a run."""
         tasks = range(first, last + 1)
         moving = {
@@ -148,11 +148,11 @@ class Depth:
         if not through:
             return []
         alone = [self.ground.alone(i, self.off[i]) for i in tasks]
-        best: list[tuple[float, Piece]] = [(0.0, Piece(first, first, 1))]
+        best: list[tuple[float, BandedRun]] = [(0.0, BandedRun(first, first, 1))]
         begun = first - 1  # the last task with which a buffer begins that is done with by now
         for end in tasks:
             begun = max([begun, *(a for a, b in through if b == end)])
-            here = (best[-1][0] + alone[end - first].weighed(), Piece(end, end, 1))
+            here = (best[-1][0] + alone[end - first].weighed(), BandedRun(end, end, 1))
             for start in range(max(first, end - LONGEST + 1), end if end in self.ground.finish else first):
                 if start > begun or start not in self.ground.begin:
                     continue
@@ -165,7 +165,7 @@ class Depth:
                 if cost < here[0]:
                     here = (cost, replace(found[1], saves=total(plain).weighed() - found[0].weighed()))
             best.append(here)
-        pieces: list[Piece] = []
+        pieces: list[BandedRun] = []
         at = last + 1
         while at > first:
             pieces.append(best[at - first][1])
@@ -179,19 +179,19 @@ class Depth:
             return True
         return banded.us <= (1 + MOST_LOSS) * whole.us and banded.weighed() < whole.weighed()
 
-    def _known(self, run: Run) -> tuple[Cost, Piece] | None:
+    def _known(self, run: BandRun) -> tuple[Cost, BandedRun] | None:
         """The same as ``_banded``, found once for all forms that are alike there."""
         state = run.first, *self._marks[run.first : run.last + 1]
         if state not in self.ground.banded:
             self.ground.banded[state] = self._banded(run)
         return self.ground.banded[state]
 
-    def _banded(self, run: Run) -> tuple[Cost, Piece] | None:
+    def _banded(self, run: BandRun) -> tuple[Cost, BandedRun] | None:
         """Cost and piece of tasks in the fewest bands that fit; None where nothing fits.
 
         With values that stay, or where those take room and more bands than two, without them.
         """
-        best: tuple[Cost, Piece] | None = None
+        best: tuple[Cost, BandedRun] | None = None
         longer = self._live_longer(run)
         loose = [value for value in longer if value.key not in self.firm]
         for dropped in ([], loose) if loose else ([],):
@@ -199,12 +199,12 @@ class Depth:
             if found is not None:
                 cost = reduce(Cost.plus, (self._dropping(value, run) for value in dropped), found[0])
                 if best is None or cost.weighed() < best[0].weighed():
-                    best = cost, Piece(run.first, run.last, found[1])
+                    best = cost, BandedRun(run.first, run.last, found[1])
                 if found[1] == FEWEST_BANDS:
                     break
         return best
 
-    def _fewest(self, run: Run, longer: Sequence[Value], dropped: set[Hashable]) -> tuple[Cost, int] | None:
+    def _fewest(self, run: BandRun, longer: Sequence[ResidentValue], dropped: set[Hashable]) -> tuple[Cost, int] | None:
         """The fewest bands in which a run fits, and what it then costs; ``dropped`` values go through DRAM."""
         off = self._off(run, dropped)
         room: list[int] = []
@@ -224,7 +224,7 @@ class Depth:
             return None
         return None if band.lowest < 2 else (self.ground.banded_cost(band, off).times(count), count)
 
-    def _off(self, run: Run, dropped: Set[Hashable]) -> tuple[int, ...]:
+    def _off(self, run: BandRun, dropped: Set[Hashable]) -> tuple[int, ...]:
         """Which operands of each task of a run are in L2, as bits of ``OFF``."""
         stays = self.off[run.first : run.last + 1]
         if dropped:
@@ -234,12 +234,12 @@ class Depth:
                     stays[i - run.first] &= ~OFF[end.side]
         return tuple(map(or_, stays, run.within))
 
-    def _dropping(self, value: Value, run: Run) -> Cost:
+    def _dropping(self, value: ResidentValue, run: BandRun) -> Cost:
         """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
         outside = (cost for i, cost in self._sent(value) if not run.first <= i <= run.last)
         return total(outside)
 
-    def _sent(self, value: Value) -> list[tuple[int, Cost]]:
+    def _sent(self, value: ResidentValue) -> list[tuple[int, Cost]]:
         """By the tasks at its ends, what it costs more that these send or read a value that stays now."""
         if id(value) not in self._sending:
             found = self._sending[id(value)] = []
@@ -252,7 +252,7 @@ class Depth:
                 found.append((end.index, Cost(sent.us - kept.us, sent.bytes - kept.bytes)))
         return self._sending[id(value)]
 
-    def _room(self, run: Run, lives: Lives, longer: Sequence[Value], dropped: Set[Hashable]) -> list[int]:
+    def _room(self, run: BandRun, lives: Lives, longer: Sequence[ResidentValue], dropped: Set[Hashable]) -> list[int]:
         """Bytes of L2 that each task of a run finds for its band, whose buffers ``lives`` are."""
         found = self.free[run.first : run.last + 1]
 
@@ -273,7 +273,7 @@ class Depth:
                 add(-value.size, value.last + 1, run.last)
         return found
 
-    def _live_longer(self, run: Run) -> list[Value]:
+    def _live_longer(self, run: BandRun) -> list[ResidentValue]:
         """Whole maps that stay and that the run reads or makes: in bands they live as long as all of the run."""
         met = {id(v): v for i in range(run.first, run.last + 1) for v in self.met[i] if v.key not in run.inner}
         return [v for v in met.values() if id(self.under.get(id(v))) not in met]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hexane.codegen.plan import Plan, Space
-from hexane.codegen.residency.choice import SPARE, Program, room_of
+from hexane.codegen.residency.choice import SPARE, ResidencyProgram, room_of
 from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements, ends_of, stays_in_l2
-from hexane.codegen.residency.values import Value
+from hexane.codegen.residency.values import ResidentValue
 
 
 class Cause(StrEnum):
@@ -54,13 +54,13 @@ class _Count:
     causes: list[tuple[Cause, str]] = field(default_factory=list)
 
 
-def detours(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> tuple[Detour, ...]:
+def detours(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> tuple[Detour, ...]:
     """The detours of linked plans, the largest first; ``kept`` is what stays of ``program``'s tensors."""
     found = [*_tensors(program, plans, kept), *_again(plans)]
     return tuple(sorted((detour for detour in found if detour.bytes > 0), key=lambda d: -d.bytes))
 
 
-def _tensors(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> list[Detour]:
+def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> list[Detour]:
     counts: dict[Hashable, _Count] = {}
     stay = {value.key for value in kept}
     for i, plan in enumerate(plans):
@@ -101,7 +101,7 @@ def _count(counts: dict[Hashable, _Count], key: Hashable, plan: Plan) -> _Count:
     return counts[place]
 
 
-def _cause(program: Program, key: Hashable, stays: bool) -> tuple[Cause, str]:
+def _cause(program: ResidencyProgram, key: Hashable, stays: bool) -> tuple[Cause, str]:
     value = program.tensors.get(key)
     if isinstance(value, str) or value is None:
         return Cause.FORM, value or "its rows come band by band"
@@ -111,7 +111,7 @@ def _cause(program: Program, key: Hashable, stays: bool) -> tuple[Cause, str]:
     return (Cause.ROOM, "") if stays or key not in chosen else (Cause.ADDRESS, "")
 
 
-def _fits_alone(program: Program, value: Value) -> bool:
+def _fits_alone(program: ResidencyProgram, value: ResidentValue) -> bool:
     """Whether the value has room beside the other operands of its own tasks, in their lowest tiles."""
     mine = {(end.index, end.side) for end in value.ends}
     for i in {end.index for end in value.ends}:
@@ -122,7 +122,7 @@ def _fits_alone(program: Program, value: Value) -> bool:
     return True
 
 
-def _beyond(program: Program, key: Hashable, written: int, read: int) -> tuple[int, int]:
+def _beyond(program: ResidencyProgram, key: Hashable, written: int, read: int) -> tuple[int, int]:
     """Bytes beyond one writing of an output, or one reading of an input."""
     about = program.stored(key)
     if about.shape is None:

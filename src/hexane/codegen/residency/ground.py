@@ -14,10 +14,10 @@ from hexane.cached import cached_property
 from hexane.codegen.plan import Buffer, Plan
 from hexane.codegen.residency import bands
 from hexane.codegen.residency.apart import Places, are_apart, places_of
-from hexane.codegen.residency.bands import Banded, Run, Uses, ends_group
-from hexane.codegen.residency.blocks import Held
+from hexane.codegen.residency.bands import Banded, BandRun, Uses, ends_group
+from hexane.codegen.residency.blocks import ResidentEnds
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
-from hexane.codegen.residency.layout import Grid, Layout, grid_of
+from hexane.codegen.residency.layout import Grid, RowLayout, grid_of
 from hexane.codegen.residency.loose import loosened
 from hexane.codegen.residency.memo import OFF, WALKS, Memo
 from hexane.codegen.residency.moved import Cost, Price
@@ -37,7 +37,7 @@ class Band:
     ``least``: bytes of L2 that each operand takes while it passes through, in the lowest tile.
     """
 
-    run: Run
+    run: BandRun
     parts: dict[int, Plan]
     lives: Lives
     buffers: dict[int, int]
@@ -63,7 +63,7 @@ class Ground:
 
     target: Target
     whole_plans: Sequence[Plan]
-    held: Held
+    held: ResidentEnds
     identity: Callable[[Buffer, int], Hashable]
     stored: Callable[[Hashable], Stored]
     price: Price
@@ -83,7 +83,7 @@ class Ground:
         self.begin = self.opens | {last for _, last in together if ends_group(self.plans, last)}
         self.finish = {last for _, last in together}
         self.runs = bands.runs(self.plans)
-        self._runs: dict[tuple[int, int], Run | None] = {}
+        self._runs: dict[tuple[int, int], BandRun | None] = {}
         self._bands: dict[tuple[int, int, int], Band | None] = {}
         self._parts: dict[tuple[int, int, int], Plan] = {}
         self._lines: dict[Hashable, int] = {}
@@ -123,9 +123,9 @@ class Ground:
         return found
 
     @cached_property
-    def layouts(self) -> dict[Hashable, Layout]:
+    def layouts(self) -> dict[Hashable, RowLayout]:
         """How each buffer would stand in L2."""
-        return {key: Layout(grid) for key, grid in self.grids.items()}
+        return {key: RowLayout(grid) for key, grid in self.grids.items()}
 
     @cached_property
     def uses(self) -> Uses:
@@ -147,13 +147,13 @@ class Ground:
             and all((end.index, end.side) in self.uses for end in ends)
         }
 
-    def run(self, first: int, last: int) -> Run | None:
+    def run(self, first: int, last: int) -> BandRun | None:
         """Tasks that could go in bands together; None where they cannot, or where nothing joins them."""
         if (first, last) not in self._runs:
             self._runs[first, last] = self._run(first, last)
         return self._runs[first, last]
 
-    def _run(self, first: int, last: int) -> Run | None:
+    def _run(self, first: int, last: int) -> BandRun | None:
         uses = self.uses
         if any((i, SOURCE) not in uses or (i, RESULT) not in uses for i in range(first, last + 1)):
             return None
@@ -164,14 +164,14 @@ class Ground:
             return None
         sides = [(i, side) for i in range(first, last + 1) for side in WALKS if (i, side) in uses]
         inner = {uses[place].key for place in sides if self._within(uses[place].key, first, last)}
-        run = Run(self.target, self.plans, first, last, uses, inner)
+        run = BandRun(self.target, self.plans, first, last, uses, inner)
         return run if self._ordered(run, sides) else None
 
     def _within(self, key: Hashable, first: int, last: int) -> bool:
         span = self.spans.get(key)
         return span is not None and first <= span[0] and span[1] <= last
 
-    def _ordered(self, run: Run, sides: Sequence[tuple[int, str]]) -> bool:
+    def _ordered(self, run: BandRun, sides: Sequence[tuple[int, str]]) -> bool:
         """Whether no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
         before: dict[Hashable, list[tuple[int, str]]] = {}
         for place in sides:
@@ -192,7 +192,7 @@ class Ground:
             self._places[at] = None if grid is None else places_of(end.dma, end.extents, end.element, grid)
         return self._places[at]
 
-    def band(self, run: Run, count: int) -> Band | None:
+    def band(self, run: BandRun, count: int) -> Band | None:
         """A band in the middle of ``count``; None where one has a window with no row."""
         at = run.first, run.last, count
         if at not in self._bands:
@@ -200,7 +200,7 @@ class Ground:
             self._bands[at] = None if found is None or not found[0] else self._band(run, *found)
         return self._bands[at]
 
-    def _band(self, run: Run, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
+    def _band(self, run: BandRun, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
         lives: Lives = {}
         for i, key in run.joins:
             if i in rows and key in inner:

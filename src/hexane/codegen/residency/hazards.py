@@ -100,7 +100,7 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[
 # -- waits that are missing --------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class EndBytes(NamedTuple):
     """What is in L2 of one end at one time."""
 
     start: int
@@ -123,7 +123,7 @@ class Part(NamedTuple):
         g, d, c, h, w = self.extents
         return g * d * c * h * -(-w * self.end.element // UNIT) * UNIT >= self.stop - self.start
 
-    def meets(self, others: Sequence[Part]) -> bool:
+    def meets(self, others: Sequence[EndBytes]) -> bool:
         """Whether it shares a unit with one of them."""
         near = [other for other in others if self.start < other.stop and other.start < self.stop]
         if not near:
@@ -135,7 +135,7 @@ class Part(NamedTuple):
         return any(mine[other.units()].any() for other in near)
 
 
-def _parts(plan: Plan, index: int) -> list[Part]:
+def _parts(plan: Plan, index: int) -> list[EndBytes]:
     """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
     found = []
     for end in ends_of(plan, index):
@@ -145,7 +145,7 @@ def _parts(plan: Plan, index: int) -> list[Part]:
             extents = at_once(plan, end)
         region, (g, d, c, h, w) = end.region, extents
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-        found.append(Part(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
+        found.append(EndBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
     return found
 
 
@@ -153,8 +153,8 @@ def _parts(plan: Plan, index: int) -> list[Part]:
 class _Past:
     """What the tasks of one unit read and wrote that no task has waited for."""
 
-    read: list[Part] = field(default_factory=list)
-    written: list[Part] = field(default_factory=list)
+    read: list[EndBytes] = field(default_factory=list)
+    written: list[EndBytes] = field(default_factory=list)
 
 
 def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
@@ -168,7 +168,7 @@ def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
         past[plan.unit].written.append(parts[-1])
 
 
-def _complete(plan: Plan, before: str, parts: list[Part], past: dict[str, _Past], sources_apart: bool) -> None:
+def _complete(plan: Plan, before: str, parts: list[EndBytes], past: dict[str, _Past], sources_apart: bool) -> None:
     sent = After.NOTHING
     for part in parts[:-1]:
         after = _source_waits(plan, part.end.side, before, sources_apart)
@@ -214,7 +214,7 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
     return _joined(after, plan.second_after)
 
 
-def _missing(plan: Plan, part: Part, after: After, past: dict[str, _Past]) -> After:
+def _missing(plan: Plan, part: EndBytes, after: After, past: dict[str, _Past]) -> After:
     more = After.NOTHING
     by_dma = plan.src2 is not None if part.end.side == SECOND else plan.reads.type in LOADS
     settled = _settled(after)

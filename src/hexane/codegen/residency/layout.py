@@ -47,7 +47,7 @@ class Grid:
 
 
 @dataclass(eq=False)
-class Layout:
+class RowLayout:
     """The same buffer in L2; ``pad`` bytes behind the channels of each row.
 
     ``channel``, ``row`` and ``image`` are the bytes from one to the next, ``size`` those of all.

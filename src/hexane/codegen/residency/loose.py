@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from hexane.codegen.operations import SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.blocks import Held
+from hexane.codegen.residency.blocks import ResidentEnds
 from hexane.codegen.residency.ends import SOURCE
 from hexane.codegen.tasks import STARTS, by_dma
 
 
-def loosened(plans: Sequence[Plan], held: Held) -> tuple[list[Plan], list[tuple[int, int]]]:
+def loosened(plans: Sequence[Plan], held: ResidentEnds) -> tuple[list[Plan], list[tuple[int, int]]]:
     """The plans with such groups undone; the first and last index of every group and of every other task."""
     made = list(plans)
     for first, last in held.runs:
@@ -30,7 +30,7 @@ def loosened(plans: Sequence[Plan], held: Held) -> tuple[list[Plan], list[tuple[
     return made, list(held.runs)
 
 
-def _shares_sources_only(plans: Sequence[Plan], held: Held, first: int, last: int) -> bool:
+def _shares_sources_only(plans: Sequence[Plan], held: ResidentEnds, first: int, last: int) -> bool:
     group = plans[first : last + 1]
     if any(plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in for plan in group):
         return False

@@ -14,7 +14,7 @@ from hexane.codegen import l2
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
-from hexane.codegen.residency.arena import Arena, Block
+from hexane.codegen.residency.arena import Arena, ArenaBlock
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, UNIT, End, held
 from hexane.isa.tiles import source_rows
 
@@ -43,7 +43,7 @@ def bytes_of(plan: Plan, end: End) -> int:
     return up(held(plan, end), 64)
 
 
-def reserved(plan: Plan, ends: Sequence[End], *, whole: bool) -> tuple[list[tuple[str, Block]], int]:
+def reserved(plan: Plan, ends: Sequence[End], *, whole: bool) -> tuple[list[tuple[str, ArenaBlock]], int]:
     """Blocks for the sources in the lowest tile, by side, and the bytes above all that is live for the result.
 
     ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
@@ -55,9 +55,9 @@ def reserved(plan: Plan, ends: Sequence[End], *, whole: bool) -> tuple[list[tupl
         if end.side == RESULT:
             above = up(size, 64) + UNIT
         elif end.side == SECOND:
-            found.append((end.side, Block(size, end.index, end.index, offset=l2.second_operand_base(0))))
+            found.append((end.side, ArenaBlock(size, end.index, end.index, offset=l2.second_operand_base(0))))
         else:
-            found.append((end.side, Block(size, end.index, end.index, unit=64)))
+            found.append((end.side, ArenaBlock(size, end.index, end.index, unit=64)))
     return found, above
 
 
@@ -110,7 +110,7 @@ def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -
 
 
 def last_resort(
-    plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, Block]], arena: Arena, *, whole: bool = False
+    plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, ArenaBlock]], arena: Arena, *, whole: bool = False
 ) -> Fit:
     """The tile that ``reserved`` made room for, at the places that were kept for it."""
     bases = {side: block.base for side, block in sources}

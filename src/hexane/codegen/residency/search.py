@@ -7,8 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.choice import Program, room_of
-from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
+from hexane.codegen.residency.choice import ResidencyProgram, room_of
+from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, BandedRun, Cuts, Depth
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.residency.ground import Ground
 from hexane.codegen.residency.memo import BOTH, OFF
@@ -29,17 +29,17 @@ STAYS = {SOURCE: OFF[SOURCE], SECOND: OFF[SECOND], RESULT: OFF[RESULT] | BOTH[RE
 
 
 @dataclass(frozen=True)
-class Form:
+class WrittenForm:
     """One way to write a program, what it is expected to cost, and the bands that it has."""
 
-    program: Program
+    program: ResidencyProgram
     cost: Cost
     cuts: Cuts | None = None
 
 
 def cheapest(
-    program: Program, price: Price, take: Callable[[Cuts], Program] | None, *, tries: int = TRIES
-) -> Form | None:
+    program: ResidencyProgram, price: Price, take: Callable[[Cuts], ResidencyProgram] | None, *, tries: int = TRIES
+) -> WrittenForm | None:
     """The form of a program that costs least; None where it is as it is.
 
     ``take`` makes a program of cut plans; without it nothing is cut. At most ``tries`` tensors that go through DRAM are
@@ -68,7 +68,7 @@ def cheapest(
     return best
 
 
-def _detours(form: Form, program: Program) -> list[Hashable]:
+def _detours(form: WrittenForm, program: ResidencyProgram) -> list[Hashable]:
     """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
     moved: dict[Hashable, int] = {}
     plans = form.program.plans
@@ -83,7 +83,9 @@ def _detours(form: Form, program: Program) -> list[Hashable]:
     return sorted(wanted, key=lambda key: -moved[key])  # of two that move as much the one that comes first
 
 
-def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None, most: float = 0.0) -> Form:
+def _form(
+    program: ResidencyProgram, ground: Ground, take: Callable[[Cuts], ResidencyProgram] | None, most: float = 0.0
+) -> WrittenForm:
     """A program with runs of tasks in bands where that is cheaper than whole maps through DRAM.
 
     What then stays in L2 is not known before the plans are cut: pieces that lose in the end are left whole, and so is
@@ -106,15 +108,15 @@ def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | No
         ground.cuts[name] = cut
         costs = expected(cut, price)
         if program.policy.eager or total(costs).us <= most:
-            return Form(cut, total(costs), cuts)
+            return WrittenForm(cut, total(costs), cuts)
         better = winning(pieces, cuts, costs, expected(program, price))
         if better == pieces:
-            return Form(cut, total(costs), cuts)
+            return WrittenForm(cut, total(costs), cuts)
         pieces = better
-    return Form(program, total(expected(program, price)))
+    return WrittenForm(program, total(expected(program, price)))
 
 
-def _fewer(pieces: list[Piece], over: int) -> list[Piece]:
+def _fewer(pieces: list[BandedRun], over: int) -> list[BandedRun]:
     """Without those that save least for the tasks that they add, until there are ``over`` tasks less."""
     kept = sorted(pieces, key=lambda p: p.saves / _adds(p))
     while kept and over > 0:
@@ -122,11 +124,11 @@ def _fewer(pieces: list[Piece], over: int) -> list[Piece]:
     return sorted(kept, key=lambda p: p.first)
 
 
-def _adds(piece: Piece) -> int:
+def _adds(piece: BandedRun) -> int:
     return (piece.count - 1) * (piece.last - piece.first + 1)
 
 
-def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost]) -> list[Piece]:
+def winning(pieces: list[BandedRun], cuts: Cuts, cut: list[Cost], whole: list[Cost]) -> list[BandedRun]:
     """The pieces that are worth it, by what each task of the cut program and of the whole one costs."""
     of_origin = [Cost(0.0, 0)] * len(whole)
     for origin, cost in zip(cuts.origins, cut):
@@ -149,7 +151,7 @@ def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost])
     return kept
 
 
-def expected(program: Program, price: Price) -> list[Cost]:
+def expected(program: ResidencyProgram, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
         vars(program)["expected"] = program.memo.costs_of(_turned(program), price)
@@ -157,7 +159,7 @@ def expected(program: Program, price: Price) -> list[Cost]:
     return found
 
 
-def _turned(program: Program) -> list[Plan]:
+def _turned(program: ResidencyProgram) -> list[Plan]:
     """The tasks with the operands in L2 that are chosen to be there, as far as their prices go: wherever they are."""
     made, facts = list(program.plans), program.facts
     bits = found_in_l2(program.choice[0], len(made))

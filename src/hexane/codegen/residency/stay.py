@@ -15,12 +15,12 @@ from hexane.chips import Evidence
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.codegen.residency import hazards, passing
-from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
-from hexane.codegen.residency.blocks import Cluster, Held, is_torn
-from hexane.codegen.residency.choice import Pair, Program, room_of
+from hexane.codegen.residency.arena import BANK_CYCLE, Arena, ArenaBlock
+from hexane.codegen.residency.blocks import Cluster, ResidentEnds, is_torn
+from hexane.codegen.residency.choice import Pair, ResidencyProgram, room_of
 from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.pairs import Locks
-from hexane.codegen.residency.values import Value
+from hexane.codegen.residency.values import ResidentValue
 from hexane.errors import Reason, UnsupportedError
 
 MOST_TRIES = 4  # at room for locked pairs, before they go without
@@ -30,13 +30,13 @@ PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
 
 
-def keep_in_l2(program: Program) -> list[Value]:
+def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
     """Rewrite the plans so that values stay in L2; those that stay."""
     plans, room = program.plans, room_of(program)
     if len(plans) < 2:
         return []
     held, (chosen, pairs) = program.held, program.choice
-    stays: list[Value] = []
+    stays: list[ResidentValue] = []
     moved: set[int] = set()
     as_made = program.policy.between and not program.in_bands
     torn = set() if as_made else {run for run in held.runs if is_torn(plans, held, run[0])}
@@ -59,13 +59,15 @@ def keep_in_l2(program: Program) -> list[Value]:
     return stays
 
 
-def _zones(values: Sequence[Value], runs: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[Value]]]:
+def _zones(
+    values: Sequence[ResidentValue], runs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[ResidentValue]]]:
     """Runs of tasks, whole groups, over which some value stays."""
     start_of, end_of = {}, {}
     for first, last in runs:
         for i in range(first, last + 1):
             start_of[i], end_of[i] = first, last
-    zones: list[tuple[int, int, list[Value]]] = []
+    zones: list[tuple[int, int, list[ResidentValue]]] = []
     for value in sorted(values, key=lambda v: v.first):
         first, last = start_of[value.first], end_of[value.last]
         if zones and first <= zones[-1][1]:
@@ -83,19 +85,19 @@ class _Zone:
     first: int
     last: int
     plans: Sequence[Plan]
-    held: Held
+    held: ResidentEnds
     room: int
     runs: list[tuple[int, int]]
     pairs: list[Pair]
-    program: Program
+    program: ResidencyProgram
     torn: set[tuple[int, int]] = field(default_factory=set)
     """Groups that have to be placed anew, whatever stays."""
-    blocks: dict[int, Block] = field(default_factory=dict)
-    clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
+    blocks: dict[int, ArenaBlock] = field(default_factory=dict)
+    clusters: list[tuple[Cluster, ArenaBlock]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
     fits: dict[int, passing.Fit] = field(default_factory=dict)
 
-    def place(self, values: list[Value]) -> list[Value]:
+    def place(self, values: list[ResidentValue]) -> list[ResidentValue]:
         """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
         values = list(values)
         while values:
@@ -119,7 +121,7 @@ class _Zone:
         self._try([], set())
         self._write([])
 
-    def _leaders(self, values: Sequence[Value], locks: Locks) -> set[int]:
+    def _leaders(self, values: Sequence[ResidentValue], locks: Locks) -> set[int]:
         """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
         found = set()
         for value in values:
@@ -129,7 +131,7 @@ class _Zone:
                 found.add(value.first)
         return found
 
-    def _try(self, values: list[Value], leaders: set[int]) -> Value | None:
+    def _try(self, values: list[ResidentValue], leaders: set[int]) -> ResidentValue | None:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
         turned = {(end.index, end.side): value for value in values for end in value.ends}
         self.blocks = self._blocks(values)
@@ -146,7 +148,9 @@ class _Zone:
         self.clusters = [
             (
                 cluster,
-                Block(cluster.stop - cluster.start, cluster.first, cluster.last, offset=cluster.start % BANK_CYCLE),
+                ArenaBlock(
+                    cluster.stop - cluster.start, cluster.first, cluster.last, offset=cluster.start % BANK_CYCLE
+                ),
             )
             for a, b in self.groups
             for cluster in self.held.by_group.get(a, ())
@@ -168,8 +172,8 @@ class _Zone:
         return None
 
     def _passing(
-        self, turned: dict[tuple[int, str], Value], arena: Arena
-    ) -> dict[int, tuple[list[End], bool, list[tuple[str, Block]]]]:
+        self, turned: dict[tuple[int, str], ResidentValue], arena: Arena
+    ) -> dict[int, tuple[list[End], bool, list[tuple[str, ArenaBlock]]]]:
         """Of each task the ends that only pass through, whether it has to stay whole, and room for its sources."""
         found = {}
         for i in (i for a, b in self.groups for i in range(a, b + 1)):
@@ -182,31 +186,31 @@ class _Zone:
                 found[i] = ends, whole, sources
         return found
 
-    def _blocks(self, values: Sequence[Value]) -> dict[int, Block]:
+    def _blocks(self, values: Sequence[ResidentValue]) -> dict[int, ArenaBlock]:
         """A block for each value, one for a value and that which is written over it."""
         over = {id(after): before for before, after in self.pairs}
-        found: dict[int, Block] = {}
+        found: dict[int, ArenaBlock] = {}
         for value in sorted(values, key=lambda v: v.first):
             before = over.get(id(value))
             block = None if before is None else found.get(id(before))
             if block is None:
-                block = Block(value.size, value.first, value.last, unit=64)
+                block = ArenaBlock(value.size, value.first, value.last, unit=64)
             block.last = max(block.last, value.last)
             found[id(value)] = block
         return found
 
-    def _around(self, block: Block) -> tuple[int, int]:
+    def _around(self, block: ArenaBlock) -> tuple[int, int]:
         """The tasks of a value's block, the whole run of a cluster's or of what passes through."""
         if any(block is own for own in self.blocks.values()):
             return block.first, block.last
         return next((a, b) for a, b in self.groups if a <= block.first <= b)
 
-    def _least(self, values: list[Value], first: int, last: int) -> Value:
+    def _least(self, values: list[ResidentValue], first: int, last: int) -> ResidentValue:
         """Of the values that are live then, the one that saves least for its room; those that come first at last."""
         live = [v for v in values if v.first <= last and first <= v.last] or values
         return min(live, key=lambda v: (v.key in self.program.first, v.worth, -v.first))
 
-    def _write(self, values: Sequence[Value]) -> None:
+    def _write(self, values: Sequence[ResidentValue]) -> None:
         for cluster, block in self.clusters:
             for end in cluster.ends:
                 _move(self.plans[end.index], end.side, end.region.base + block.base - cluster.start)
@@ -231,7 +235,7 @@ def _move(plan: Plan, side: str, base: int) -> None:
     setattr(plan, side, region.at(base))
 
 
-def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
+def turn(plan: Plan, end: End, region: Region, value: ResidentValue) -> None:
     """Let one operand be found in L2, or the result be left there."""
     if end.side == RESULT:
         plan.result = region

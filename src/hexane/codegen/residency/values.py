@@ -13,9 +13,9 @@ from hexane.codegen.choices import Choices
 from hexane.codegen.operations import NeOp, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
-from hexane.codegen.residency.blocks import Held
+from hexane.codegen.residency.blocks import ResidentEnds
 from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements
-from hexane.codegen.residency.layout import Layout, grid_of
+from hexane.codegen.residency.layout import RowLayout, grid_of
 from hexane.codegen.residency.memo import BOTH, OFF, Memo
 
 Identity = Callable[[Buffer, int], Hashable]
@@ -38,7 +38,7 @@ ANYWHERE = ("regions", *IN_ANY_LAYOUT)
 
 
 @dataclass(eq=False)
-class Value:
+class ResidentValue:
     """A tensor that could stay in L2 while tasks ``first`` to ``last`` run.
 
     ``ends`` are those that would use L2, in task order, ``walks`` what each of them covers in DRAM. ``written``: the
@@ -46,7 +46,7 @@ class Value:
     """
 
     key: Hashable
-    layout: Layout
+    layout: RowLayout
     ends: list[End]
     walks: list[Dma]
     written: bool
@@ -104,27 +104,29 @@ class Value:
         """What tells it from other stays of tensors of a program."""
         return self.key, self.first, self.last, self.size, self.written, self.loaded
 
-    def at(self, indices: Sequence[int]) -> Value:
+    def at(self, indices: Sequence[int]) -> ResidentValue:
         """The same where its ends are those of other tasks, in the same order."""
         if all(end.index == i for end, i in zip(self.ends, indices)):
             return self
         ends = [end.at(i) for end, i in zip(self.ends, indices)]
-        made = Value(self.key, self.layout, ends, self.walks, self.written, self.loaded)
+        made = ResidentValue(self.key, self.layout, ends, self.walks, self.written, self.loaded)
         made._take(ANYWHERE, self)
         return made
 
-    def _take(self, names: tuple[str, ...], other: Value) -> None:
+    def _take(self, names: tuple[str, ...], other: ResidentValue) -> None:
         """What is found out about another value already, and holds for this one."""
         found = vars(other)
         vars(self).update({name: found[name] for name in names if name in found})
 
-    def laid_out(self, layout: Layout) -> Value:
+    def laid_out(self, layout: RowLayout) -> ResidentValue:
         """The same in another layout of the same grid."""
-        made = Value(self.key, layout, self.ends, self.walks, self.written, self.loaded)
+        made = ResidentValue(self.key, layout, self.ends, self.walks, self.written, self.loaded)
         made._take(IN_ANY_LAYOUT, self)
         return made
 
-    def parted(self, plans: Sequence[Plan], held: Held, full: tuple[int, int] | None = None) -> list[Value]:
+    def parted(
+        self, plans: Sequence[Plan], held: ResidentEnds, full: tuple[int, int] | None = None
+    ) -> list[ResidentValue]:
         """Shorter stays instead: up to tasks that have no room for it, and from the first reader behind them on.
 
         ``full`` are the first and the last of these tasks; the middle of the readers where nothing is known of them.
@@ -143,11 +145,11 @@ class Value:
         sides = [end.side == RESULT for end in self.ends]
         return False in sides and True in sides[sides.index(False) :]
 
-    def begun(self, plans: Sequence[Plan], held: Held) -> Value | None:
+    def begun(self, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
         """The stay from its first readers on, of a tensor that grows."""
         return self._from(self.first, plans, held) if self.grows else None
 
-    def _until(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
+    def _until(self, index: int, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
         """The stay up to the last end before a task; what is written goes to DRAM too."""
         rows = [(end, walk) for end, walk in zip(self.ends, self.walks) if end.index < index]
         if sum(end.side != RESULT for end, _ in rows) <= self.loaded or self._cuts_cluster(rows[-1][0].index, held):
@@ -156,9 +158,9 @@ class Value:
         if written and not all(_may_turn(plans[end.index], end, held, True) for end, _ in rows):
             return None
         ends, walks = (list(column) for column in zip(*rows))
-        return Value(self.key, self.layout, ends, walks, written, self.loaded)
+        return ResidentValue(self.key, self.layout, ends, walks, written, self.loaded)
 
-    def _from(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
+    def _from(self, index: int, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
         """The stay from the first reader behind a task on that brings what is there by then, or its first rows."""
         readers = (place for place, end in enumerate(self.ends) if end.index > index and end.side == SOURCE)
         for place in islice(readers, MOST_BEGINS):
@@ -166,16 +168,18 @@ class Value:
             if count:
                 if self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
                     return None
-                return Value(self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=count)
+                return ResidentValue(
+                    self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=count
+                )
         return None
 
-    def _cuts_cluster(self, last: int, held: Held) -> bool:
+    def _cuts_cluster(self, last: int, held: ResidentEnds) -> bool:
         """Whether tasks on both sides of the end of ``last`` share a place that a recipe gave."""
         clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
 
-def found_in_l2(values: Iterable[Value], count: int) -> list[int]:
+def found_in_l2(values: Iterable[ResidentValue], count: int) -> list[int]:
     """What each task finds or leaves in L2 as part of a value: bits of ``OFF``, or of ``BOTH`` if it moves as well."""
     bits = [0] * count
     for value in values:
@@ -192,7 +196,7 @@ MOST_LOADERS = 64
 """Readers that bring a tensor together: as many as a run has bands."""
 
 
-def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
+def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
     """How many readers from an end on bring all of the tensor that is in DRAM by then; 0 if they do not.
 
     What is written meanwhile stays in L2 alone: no reader may bring it, or bring older data over it.
@@ -223,7 +227,7 @@ def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
     return 0
 
 
-def _loads_alone(place: int, plans: Sequence[Plan], value: Value) -> bool:
+def _loads_alone(place: int, plans: Sequence[Plan], value: ResidentValue) -> bool:
     """Whether a reader brings the whole tensor, which nobody writes then."""
     first, later = value.ends[place], value.ends[place + 1 :]
     if not later or any(end.side == RESULT or end.index == first.index for end in later):
@@ -236,7 +240,7 @@ def _can_bring(end: End, plans: Sequence[Plan]) -> bool:
     return end.side == SOURCE and end.dma is not None and plan.tile >= plan.hout
 
 
-def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
+def shares_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Plan]) -> bool:
     """Whether the tasks that write ``after`` may write it over ``before``: row by row, or element by element.
 
     What ``before`` has at a place is not read any more when the place is written, or by just the task that writes it.
@@ -274,12 +278,12 @@ BACK = "no task brings all of it from DRAM"
 
 def values_of(
     plans: Sequence[Plan],
-    held: Held,
+    held: ResidentEnds,
     identity: Identity,
     stored: Callable[[Hashable], Stored],
     choices: Choices,
     memo: Memo,
-) -> dict[Hashable, Value | str]:
+) -> dict[Hashable, ResidentValue | str]:
     """Every tensor that tasks move: as a value that could stay, or why it could not."""
     uses: dict[Hashable, list[End]] = {}
     pinned: dict[Hashable, str] = {}
@@ -297,7 +301,7 @@ def values_of(
             if end.dma is not None:
                 uses.setdefault(name, []).append(end)
     index_of = {id(plan): i for i, plan in enumerate(plans)}
-    found: dict[Hashable, Value | str] = {}
+    found: dict[Hashable, ResidentValue | str] = {}
     for key, ends in uses.items():
         if key is None or key in pinned:
             continue
@@ -314,7 +318,7 @@ def values_of(
     return {key: pinned.get(key) or found[key] for key in uses if key is not None}
 
 
-def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
+def _users(ends: Sequence[End], plans: Sequence[Plan], held: ResidentEnds) -> Hashable:
     """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
     found: list[Hashable] = []
     for end in ends:
@@ -325,8 +329,8 @@ def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
 
 
 def _value(
-    key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored, choices: Choices
-) -> Value | str:
+    key: Hashable, ends: list[End], plans: Sequence[Plan], held: ResidentEnds, about: Stored, choices: Choices
+) -> ResidentValue | str:
     produced = ends[0].side == RESULT
     written = about.surface and produced
     if len(ends) < 2 or all(end.side == RESULT for end in ends):
@@ -336,20 +340,20 @@ def _value(
         grid = grid_of(ends, about.shape, about.size)
     if grid is None:
         return ROWS
-    plain = Layout(grid)
+    plain = RowLayout(grid)
     regions = list(_regions(plain, ends))
     if None in regions and all(end.extents.h == 1 for end in ends):
-        plain = Layout(grid.flat)
+        plain = RowLayout(grid.flat)
         regions = list(_regions(plain, ends))
     if None in regions:
         return STEPS
     if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
         return PLACED
-    layout = Layout(plain.grid, _pad(plain, ends, regions, plans, choices))
+    layout = RowLayout(plain.grid, _pad(plain, ends, regions, plans, choices))
     rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
-    value = Value(key, layout, kept, walks, written, loaded=int(not produced))
+    value = ResidentValue(key, layout, kept, walks, written, loaded=int(not produced))
     if not layout.pad and kept == ends:
         value.regions = [region for region in regions if region is not None]
     elif len(value.regions) < len(kept):
@@ -357,13 +361,13 @@ def _value(
     return value if produced or _loads_alone(0, plans, value) else BACK
 
 
-def _followers(end: End, held: Held) -> list[End]:
+def _followers(end: End, held: ResidentEnds) -> list[End]:
     """The end, and those that read the region in which its task keeps the operand."""
     cluster = held.cluster_of.get((end.index, end.side))
     return [end] if cluster is None else cluster.ends
 
 
-def _regions(layout: Layout, ends: Sequence[End]) -> Iterator[Region | None]:
+def _regions(layout: RowLayout, ends: Sequence[End]) -> Iterator[Region | None]:
     """Of each end, up to the first that has none."""
     for end in ends:
         assert end.dma is not None
@@ -373,7 +377,7 @@ def _regions(layout: Layout, ends: Sequence[End]) -> Iterator[Region | None]:
             return
 
 
-def _may_turn(plan: Plan, end: End, held: Held, written: bool) -> bool:
+def _may_turn(plan: Plan, end: End, held: ResidentEnds, written: bool) -> bool:
     """Whether the task can find or leave this operand in L2 instead."""
     cluster = held.cluster_of.get((end.index, end.side))
     if end.side == RESULT:
@@ -385,7 +389,7 @@ def _may_turn(plan: Plan, end: End, held: Held, written: bool) -> bool:
 
 
 def _pad(
-    layout: Layout,
+    layout: RowLayout,
     ends: Sequence[End],
     regions: Sequence[Region | None],
     plans: Sequence[Plan],

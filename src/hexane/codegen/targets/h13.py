@@ -9,7 +9,7 @@ from functools import lru_cache
 from hexane.chips import generation
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
-from hexane.codegen.encode import Fields, Writer
+from hexane.codegen.encode import Fields, FieldWriter
 from hexane.codegen.operations import NO_KERNEL, Element, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.targets.base import Places, Target
@@ -219,7 +219,7 @@ WITHOUT_LANES = ((0x1F800, 18), (0x1F8C8, 12))
 
 
 @lru_cache(maxsize=8)
-def _writer(lanes: bool, extended: bool) -> tuple[Task, Writer]:
+def _writer(lanes: bool, extended: bool) -> tuple[Task, FieldWriter]:
     """A task of zeros that writes every register, in the record layout of a task with or without kernel data."""
     words = [0] * (10 + extended)
     if extended:
@@ -227,7 +227,7 @@ def _writer(lanes: bool, extended: bool) -> tuple[Task, Writer]:
     for address, count in (*(WITH_LANES if lanes else WITHOUT_LANES), *RECORDS):
         words += [(count - 1) << 26 | address, *([0] * count)]
     task = task_from_words(words, "h13")
-    return task, Writer(task.table, task.layout.position)
+    return task, FieldWriter(task.table, task.layout.position)
 
 
 LANE_FIELDS = tuple(
@@ -247,7 +247,7 @@ class Blank:
 
     words: tuple[int, ...]
     task: Task
-    writer: Writer
+    writer: FieldWriter
 
     def filled(self, values: Fields) -> Task:
         words = list(self.words)

@@ -26,7 +26,7 @@ from hexane.isa.numbers import f19_bits, fp16_bits, fp32_bits
 from hexane.isa.records import ADDRESS, SCATTER, Record
 from hexane.isa.schema import Handle, Unit, Values
 from hexane.isa.stream import next_offset
-from hexane.isa.task import Place, Task
+from hexane.isa.task import Task, TaskPlace
 
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
@@ -377,7 +377,7 @@ class _Reader:
                     raise self.problem(error.message, error.column, error.hint) from None
         for i, task in enumerate(tasks):
             frame = (family.frame if self.frame is None else self.frame) if i == 0 else ()
-            task.place = Place(self.offsets[i], frame, self.tail if i == len(tasks) - 1 else 0)
+            task.place = TaskPlace(self.offsets[i], frame, self.tail if i == len(tasks) - 1 else 0)
         return Assembly(self.generation, tasks, dict(self.labels))
 
     def build(self, draft: _Draft) -> Task:

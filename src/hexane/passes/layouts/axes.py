@@ -28,14 +28,14 @@ Key = Hashable
 
 
 @dataclass(frozen=True)
-class Signature:
+class AxisSignature:
     """The axes of a free op: a label for each axis of its tensors; equal labels are the same axis."""
 
     operands: tuple[tuple[str, Value, tuple[Label, ...]], ...]
     results: tuple[tuple[Label, ...], ...]
 
 
-def signature(op: Op) -> Signature | None:
+def signature(op: Op) -> AxisSignature | None:
     """The axes of an op that works in any order of axes; None for all others."""
     if op.blocks or not is_known(op.type) or not all(is_static(v) for v in (*op.outputs, *op.operands())):
         return None
@@ -54,7 +54,7 @@ def signature(op: Op) -> Signature | None:
     return _convolved(op) if op.type == "conv" else None
 
 
-def _elementwise(op: Op, params: Sequence[str]) -> Signature | None:
+def _elementwise(op: Op, params: Sequence[str]) -> AxisSignature | None:
     rank = len(op.output.shape)
     operands = []
     for param in params:
@@ -62,18 +62,18 @@ def _elementwise(op: Op, params: Sequence[str]) -> Signature | None:
         if value is None or len(value.shape) > rank:
             return None
         operands.append((param, value, tuple(range(rank - len(value.shape), rank))))
-    return Signature(tuple(operands), (tuple(range(rank)),)) if rank else None
+    return AxisSignature(tuple(operands), (tuple(range(rank)),)) if rank else None
 
 
-def _transposed(op: Op) -> Signature | None:
+def _transposed(op: Op) -> AxisSignature | None:
     perm = op.arg("perm")
     if not known(perm):
         return None
     rank = len(perm)
-    return Signature((("x", op.inputs["x"], tuple(range(rank))),), (tuple(p % rank for p in perm),))
+    return AxisSignature((("x", op.inputs["x"], tuple(range(rank))),), (tuple(p % rank for p in perm),))
 
 
-def _reshaped(op: Op) -> Signature | None:
+def _reshaped(op: Op) -> AxisSignature | None:
     """A reshape that only drops or adds axes of one element."""
     x, y = op.inputs["x"], op.output
     long = [extent for extent in x.shape if extent != 1]
@@ -87,15 +87,15 @@ def _reshaped(op: Op) -> Signature | None:
             at += extent != 1
         return tuple(found)
 
-    return Signature((("x", x, labels(x.shape, "x")),), (labels(y.shape, "y"),))
+    return AxisSignature((("x", x, labels(x.shape, "x")),), (labels(y.shape, "y"),))
 
 
-def _cut(op: Op) -> Signature | None:
+def _cut(op: Op) -> AxisSignature | None:
     axes = tuple(range(len(op.outputs[0].shape)))
     if op.type == "concat":
         if op.arg("interleave"):
             return None
-        return Signature(tuple(("values", value, axes) for value in op.inputs["values"]), (axes,))
+        return AxisSignature(tuple(("values", value, axes) for value in op.inputs["values"]), (axes,))
     if op.type == "pad" and (op.arg("mode") != "constant" or not known(op.arg("pad"), op.arg("constant_val"))):
         return None
     if op.type == "slice_by_size" and not known(op.arg("begin"), op.arg("size")):
@@ -106,10 +106,10 @@ def _cut(op: Op) -> Signature | None:
             return None
     if op.type == "split" and not known(op.arg("axis"), op.arg("split_sizes"), op.arg("num_splits")):
         return None
-    return Signature((("x", op.inputs["x"], axes),), (axes,) * len(op.outputs))
+    return AxisSignature((("x", op.inputs["x"], axes),), (axes,) * len(op.outputs))
 
 
-def _reduced(op: Op) -> Signature | None:
+def _reduced(op: Op) -> AxisSignature | None:
     rank = len(op.inputs["x"].shape)
     if not known(op.arg("axes"), op.arg("keep_dims")):
         return None
@@ -117,7 +117,7 @@ def _reduced(op: Op) -> Signature | None:
     left = tuple(range(rank)) if op.arg("keep_dims") else tuple(axis for axis in range(rank) if axis not in gone)
     if not left or len(left) != len(op.output.shape):  # nothing has an order where no axis is left
         return None
-    return Signature((("x", op.inputs["x"], tuple(range(rank))),), (left,))
+    return AxisSignature((("x", op.inputs["x"], tuple(range(rank))),), (left,))
 
 
 def reduced_axes(op: Op) -> list[int]:
@@ -127,21 +127,21 @@ def reduced_axes(op: Op) -> list[int]:
     return list(range(rank)) if axes is None else [axis % rank for axis in axes]
 
 
-def _convolved(op: Op) -> Signature | None:
+def _convolved(op: Op) -> AxisSignature | None:
     x, weight = op.inputs["x"], op.inputs["weight"]
     if len(x.shape) != 4 or not weight.is_constant or weight.constant.coding is not None:
         return None
     names = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations", "groups"))
     if not known(*names):
         return None
-    return Signature((("x", x, ("n", "c", "h", "w")),), (("n", "k", "h", "w"),))
+    return AxisSignature((("x", x, ("n", "c", "h", "w")),), (("n", "k", "h", "w"),))
 
 
 # -- regions -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Region:
+class FreeRegion:
     """Free ops that share tensors.
 
     ``classes`` has the class of each axis of every tensor, ``extents`` the longest axis of each class. Values that are
@@ -149,7 +149,7 @@ class Region:
     """
 
     ops: list[Op] = field(default_factory=list)
-    signatures: dict[Op, Signature] = field(default_factory=dict)
+    signatures: dict[Op, AxisSignature] = field(default_factory=dict)
     classes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     extents: dict[int, int] = field(default_factory=dict)
     made_outside: list[Value] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Region:
 
 
 def key_of(value: Value, op: Op) -> Key:
-    """Under which a tensor of an op stands in ``Region.classes``."""
+    """Under which a tensor of an op stands in ``FreeRegion.classes``."""
     return (value, op) if value.is_constant else value
 
 
@@ -190,12 +190,12 @@ class _Axes:
         self.parents[self.find(a)] = self.find(b)
 
 
-def regions(function: Function) -> list[Region]:
+def regions(function: Function) -> list[FreeRegion]:
     """The regions of a function that have a transposition; time near-linear in the number of their ops."""
     place = {op: at for at, op in enumerate(function.ops)}
-    signatures: dict[Op, Signature | None] = {}
+    signatures: dict[Op, AxisSignature | None] = {}
 
-    def free(op: Op | None) -> Signature | None:
+    def free(op: Op | None) -> AxisSignature | None:
         if op not in place:
             return None
         if op not in signatures:
@@ -220,7 +220,7 @@ def regions(function: Function) -> list[Region]:
     return [_region(members, signatures) for members in sorted(found, key=lambda members: place[members[0]])]
 
 
-def _neighbours(op: Op, free: Callable[[Op | None], Signature | None]) -> Iterator[Op]:
+def _neighbours(op: Op, free: Callable[[Op | None], AxisSignature | None]) -> Iterator[Op]:
     """The free ops with which a free op shares a tensor that both give or take in any order of axes."""
     own = free(op)
     assert own is not None
@@ -234,8 +234,8 @@ def _neighbours(op: Op, free: Callable[[Op | None], Signature | None]) -> Iterat
                 yield user
 
 
-def _region(ops: list[Op], signatures: Mapping[Op, Signature | None]) -> Region:
-    region = Region(ops)
+def _region(ops: list[Op], signatures: Mapping[Op, AxisSignature | None]) -> FreeRegion:
+    region = FreeRegion(ops)
     axes = _Axes()
     tensors: dict[Key, Value] = {}
     for op in ops:
@@ -266,7 +266,7 @@ def _region(ops: list[Op], signatures: Mapping[Op, Signature | None]) -> Region:
     return region
 
 
-def _takes_otherwise(region: Region, user: Op, value: Value) -> bool:
+def _takes_otherwise(region: FreeRegion, user: Op, value: Value) -> bool:
     """Whether an op needs a value in its declared order."""
     free = region.signatures.get(user)
     return free is None or sum(value is taken for _, taken, _ in free.operands) != _count(user.operands(), value)

@@ -16,7 +16,7 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has
 from hexane.graph.traits import REDUCES, RESHAPES
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
-from hexane.passes.layouts.axes import Region, key_of, reduced_axes
+from hexane.passes.layouts.axes import FreeRegion, key_of, reduced_axes
 from hexane.passes.padding import pad_of
 from hexane.passes.prices import pass_us
 
@@ -60,7 +60,7 @@ class Term:
 class Order:
     """An order of the axes of a region: the place of each class. ``None`` stands for the order of the network."""
 
-    region: Region
+    region: FreeRegion
     places: Mapping[int, int] | None
     chip: Chip
     """Whose prices decide."""
@@ -101,7 +101,7 @@ def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[in
 # -- terms -------------------------------------------------------------------------------------------------------------
 
 
-def terms(region: Region) -> Counter[Term]:
+def terms(region: FreeRegion) -> Counter[Term]:
     """What a region's cost depends on, equal terms counted."""
     found: Counter[Term] = Counter()
     for value in (*region.made_outside, *region.used_outside):
@@ -112,7 +112,7 @@ def terms(region: Region) -> Counter[Term]:
     return found
 
 
-def _of_op(region: Region, op: Op) -> list[Term]:
+def _of_op(region: FreeRegion, op: Op) -> list[Term]:
     def tensor(value: Value) -> tuple[Shape, Axes]:
         return tuple(value.shape), region.classes[key_of(value, op)]
 

@@ -14,7 +14,7 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has, spec_of
 from hexane.graph.rewrite import replace_uses
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.passes.layouts.axes import Region, reduced_axes, regions
+from hexane.passes.layouts.axes import FreeRegion, reduced_axes, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
 from hexane.passes.rewriting import hand_down_names
@@ -41,7 +41,7 @@ def choose_layouts(function: Function, compilation: Compilation) -> int:
     return total
 
 
-def best(region: Region, chip: Chip) -> Order | None:
+def best(region: FreeRegion, chip: Chip) -> Order | None:
     """The order in which a region moves least, None where that is how it stands."""
     if len(region.ops) == 1 or not region.is_consistent:
         return None
@@ -57,7 +57,7 @@ def best(region: Region, chip: Chip) -> Order | None:
 # -- candidates --------------------------------------------------------------------------------------------------------
 
 
-def candidates(region: Region) -> Iterator[dict[int, int]]:
+def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
     """Orders that some op of the region or around it asks for, continued over all classes; one of those that differ
     only in classes that no tensor has together."""
     extents = region.extents
@@ -87,7 +87,7 @@ def candidates(region: Region) -> Iterator[dict[int, int]]:
                 yield places
 
 
-def _together(region: Region) -> list[tuple[int, int]]:
+def _together(region: FreeRegion) -> list[tuple[int, int]]:
     """Pairs of classes that some tensor has both of, those of one element aside: they stand in front in any order."""
     found: dict[tuple[int, int], None] = {}
     for classes in set(region.classes.values()):
@@ -96,7 +96,7 @@ def _together(region: Region) -> list[tuple[int, int]]:
     return list(found)
 
 
-def _wishes(region: Region) -> list[tuple[int, ...]]:
+def _wishes(region: FreeRegion) -> list[tuple[int, ...]]:
     """Orders that tensors have at the region's edge and at convolutions, the largest tensors first."""
     wishes: dict[tuple[int, ...], float] = {}
 

@@ -13,7 +13,7 @@ from hexane.formats.onnx.registry import onnx_op
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A sliding window's geometry over the spatial axes; ``pads`` are (before, after) pairs."""
 
     kernel: tuple[int, ...]
@@ -54,7 +54,7 @@ class Window:
         return {**made, "pad_type": "valid"}
 
 
-def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
+def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...]) -> SlidingWindow:
     """The window that a node's attributes describe over ``extents``."""
     rank = len(extents)
     strides = tuple(c.attr("strides", [1] * rank))
@@ -84,7 +84,7 @@ def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...])
         pads = tuple(sides)
     else:
         raise GraphError(f"auto_pad {auto!r}")
-    return Window(kernel, strides, dilations, pads)
+    return SlidingWindow(kernel, strides, dilations, pads)
 
 
 def spatial(c: NodeContext, operand: Operand, least: int = 1) -> tuple[int, ...]:
@@ -229,17 +229,17 @@ def lp_pool(c: NodeContext) -> Operand:
     )
 
 
-def _stretched(window: Window, extents: tuple[int, ...], out: tuple[int, ...]) -> Window:
+def _stretched(window: SlidingWindow, extents: tuple[int, ...], out: tuple[int, ...]) -> SlidingWindow:
     """The same window with pads behind that give just ``out`` positions."""
     pads = []
     for axis, extent in enumerate(extents):
         need = (out[axis] - 1) * window.strides[axis] + window.reach(axis)
         before, after = window.pads[axis]
         pads.append((before, max(need - extent - before, after)))
-    return Window(window.kernel, window.strides, window.dilations, tuple(pads))
+    return SlidingWindow(window.kernel, window.strides, window.dilations, tuple(pads))
 
 
-def _host_arguments(window: Window, ceil: bool) -> dict[str, Any]:
+def _host_arguments(window: SlidingWindow, ceil: bool) -> dict[str, Any]:
     return {
         "kernel_sizes": np.array(window.kernel, np.int32),
         "strides": np.array(window.strides, np.int32),
