@@ -10,7 +10,7 @@ L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
 STACKED = "stacked work units of a copy that stays and of a product of pairs"
 POWER_SHAPE = "work-unit shape of the product of pairs that ends a power"
 PAGES = "page masks leave out the pages between two kept regions"
-PIXELS = "three copies through scratch, with elements that stand alone in their lines"
+PIXELS = "the last copy shares cores among several inputs, through scratch"
 PLANAR_POWER = "logarithm, planar product, exponential; ours has the product on the neural engine, as H17"
 
 DIFFERENT: dict[str, dict[str, str]] = {
@@ -45,7 +45,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "depth_to_space_1x256x32x32_b4": PIXELS,
         "reduce_mean_ax1_1x64x32x32": "§7.2: row pad of a turned map of 32x32",
         "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
-        "space_to_depth_1x32x64x64_b4": PIXELS,
     },
     "h17": {},
     "h18": {
@@ -69,7 +68,6 @@ LAYERS = {
     "h16g": {
         "chain_exp_reduce_sum_s128": L2_CHAIN,
         "chain_softmax_parts_s128": L2_CHAIN,
-        "s2d_conv1x1_d2s_c8_s128_b4": "pixel shuffles are no strides of the convolution's result",
     },
 }
 """Of all decoded programs of several layers, those of all sets that differ, by target, each with the reason."""

@@ -87,3 +87,15 @@ def test_faster(name: str, least: float, chip: str) -> None:
     b.output(b.op(op, x=b.input("x", (1, c * block * block, h, w), "fp16"), **{size: block}))
     together, alone = (hexane.estimate(hexane.compile(g, chip)).engine_us for g in (network(*CASES[name]), b.graph))
     assert least * together < alone
+
+
+@pytest.mark.parametrize(("c", "size", "block"), [(8, 128, 4), (16, 64, 4), (3, 64, 4), (5, 32, 2)])
+def test_pixels_to_channels_and_back(c: int, size: int, block: int) -> None:
+    """Dialect apple on M4: three copies, then a task for each row phase, as its compiler has them."""
+    rng, b = np.random.default_rng(c), GraphBuilder()
+    x = b.space_to_depth(x=b.input("x", (1, c, size, size), "fp16"), block_size=block)
+    weight = rng.normal(size=(x.shape[1], x.shape[1], 1, 1)) / np.sqrt(x.shape[1])
+    b.output(b.depth_to_space(x=b.conv(x=x, weight=weight.astype(np.float16)), block_size=block), name="y")
+    program = hexane.compile(b.graph, "M4", dialect="apple")
+    assert program.stats()["tasks"] == 3 + block and stores(program)
+    agreed(program, {"x": rng.normal(size=(1, c, size, size)).astype(np.float16)})

@@ -36,6 +36,7 @@ class Choices:
     rows_as_channels : a reduction over the rows of one channel has the rows as channels, not as groups.
     ring_of_sums : sums over channels leave through one row of L2, not from a map of them.
     plain_columns : a second operand of one column stands right behind the first, without a pad.
+    lone_elements : space to depth goes through scratch with every element in a line of its own.
     stacks_units : few cores that only copy get several work units each, one core alone patches of twice the pixels.
     """
 
@@ -54,6 +55,7 @@ class Choices:
     steps_kernels: bool = False
     fat_tiles: bool = False
     stacks_units: bool = False
+    lone_elements: bool = False
     plain_columns: bool = False
     rows_as_channels: bool = False
     ring_of_sums: bool = False

@@ -44,7 +44,9 @@ def dma_bytes(plan: Plan) -> int:
         width, rows, channels = plan.wout * plan.ox, plan.hout, plan.cout * plan.dout * plan.groups
         if reduced:
             width, rows, channels = 1, 1, plan.cout * plan.groups
-        if plan.out_trans or plan.transpose_out:
+        if plan.out_trans:
+            width, channels = plan.cout, width * plan.groups
+        elif plan.transpose_out:
             width, channels = channels, width
         total += _surface_bytes(plan.dst, width, rows, channels)
     if plan.kernel is not None:

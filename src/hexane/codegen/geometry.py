@@ -96,7 +96,7 @@ def transposing_shape(
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1); ``few`` channels share it."""
     s = largest_shape(width, height, narrow=target.choices.narrow_copies)
-    if channels == 1 and target.choices.plain_pixel_copies:
+    if channels == height == 1 and target.choices.plain_pixel_copies:
         return (0, 0, 0)
     if target.choices.shared_inputs:
         inputs = inputs_per_core(target, channels)
@@ -106,7 +106,7 @@ def transposing_shape(
             return (pref, low, max(pref, s))
     if channels <= 8 and s == 4 and width <= 128:
         return (4, 4, 4)
-    if channels <= few or interleaved:
+    if channels <= 8 or interleaved or (channels <= few and s < 4):
         low = min(3, max(floor_log2(height), 7 - ceil_log2(width)))
         return (3, low, max(3, s))
     return (0, 0, s)

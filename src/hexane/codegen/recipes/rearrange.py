@@ -9,8 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.geometry import ceil_div
+from hexane.codegen.operations import After, ResultType, Writes
+from hexane.codegen.plan import Dma, Region
 from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
@@ -20,6 +24,8 @@ from hexane.lowering.fusion import follows
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
+LANES, LINE = 8, 64
+"""Elements side by side in scratch, and bytes of a line that one element has for itself."""
 CHANNEL, COLUMN, ROW = 1, 1, 2
 
 
@@ -57,12 +63,46 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment = Fragment(context)
     factor = x.h // y.h
+    if op.type == "space_to_depth" and context.choices.lone_elements and context.policy.between:
+        _apart(fragment, x, y, factor)
+        return fragment
     turned = columns(fragment, x.n, x.w, x.h, x.c)
     turn(fragment, AxisWalk.of(x), turned)
     for i, j, first, step in _phases(op, x.c):
         pixels = turned.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
         turn(fragment, pixels, AxisWalk.of(y).sliced(CHANNEL, first, x.c, step))
     return fragment
+
+
+def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
+    """As Apple's compiler for M4: elements apart in lines of their own, columns of blocks interleaved, and back."""
+    if x.n > 1 or y.w % LANES:
+        raise UnsupportedError("space to depth of a batch, or of columns that fill no lane", code=Reason.LAYOUT)
+    target, across = fragment.target, factor * x.c
+    alone = Dma(fragment.workspace(LINE * x.c * x.w * x.h), 0, x.w * x.c * LINE, x.c * LINE, LINE, LINE)
+    step = ceil_div(y.w, LANES) * LINE
+    columns = Dma(fragment.workspace(x.h * across * step), 0, across * step, LINE, step, step, interleave=LANES)
+    spread = tasks.copy_plan(target, 1, x.h, x.w, groups=x.c, out_trans=True)
+    spread.src, spread.dst = replace(x.dma(), group=x.plane), alone
+    tasks.choose_shape(target, spread)
+    spread.tile = min(x.h, 16)
+    line = l2.channel_stride(min(x.w, 32))
+    spread.source, spread.reads = Region(0, line, line, line, line), tasks.by_dma(tasks.STARTS)
+    tasks.streams_out(target, spread, spread.tile * line)
+    fragment.add(spread)
+    for c, h, groups, out_trans, source, result in (
+        (y.w, x.h, across, False, replace(alone, plane=across * LINE, depth=LINE), columns),
+        (y.w, y.h, factor * across, True, replace(columns, row=factor * columns.row), replace(y.dma(), group=y.plane)),
+    ):
+        plan = tasks.copy_plan(target, c, h, 1, groups=groups, out_trans=out_trans)
+        plan.src, plan.dst = source, result
+        tasks.choose_shape(target, plan)
+        end = tasks.ne_source(target, plan, 0, after=After.NOTHING if out_trans else After.NE_RESULT)
+        tasks.streams_out(target, plan, end)
+        if out_trans:
+            line = l2.channel_stride(y.w)
+            plan.result, plan.writes = Region(end, line, line, line, line), Writes(ResultType.DMA_STREAM)
+        fragment.add(plan)
 
 
 @recipe("upsample_nearest_neighbor")

@@ -55,14 +55,17 @@ def meets(box: Box, others: Sequence[Box]) -> bool:
     return any(box[0] < end and start < box[1] for start, end in others)
 
 
-def settle(plans: Sequence[Plan], moved: Set[int]) -> None:
-    """Alias fields of the tasks that moved, from their regions; the program's first task keeps its own."""
+def settle(plans: Sequence[Plan], moved: Set[int], *, in_order: bool = False) -> None:
+    """Alias fields of the tasks that moved, from their regions; the program's first task keeps its own.
+
+    ``in_order``: a unit's tasks write one after the other without being told so, as Apple's compiler takes it.
+    """
     latest: dict[str, Touched] = {}
     finished: set[str] = set()  # units whose last task some task has waited for
     for i, plan in enumerate(plans):
         mine = touched(plan, i)
         if i in moved and i > 0:
-            reads, writes = _waits(plan, mine, latest, finished)
+            reads, writes = _waits(plan, mine, latest, finished, in_order=in_order)
             reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
             if reads != plan.reads.after:
                 plan.reads = replace(plan.reads, after=reads)
@@ -75,7 +78,9 @@ def settle(plans: Sequence[Plan], moved: Set[int]) -> None:
         finished.discard(plan.unit)
 
 
-def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[str]) -> tuple[After, After]:
+def _waits(
+    plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[str], *, in_order: bool
+) -> tuple[After, After]:
     reads = writes = After.NOTHING
     resident = plan.reads.type is SourceType.RESIDENT
     for unit, (source, result) in FLAGS.items():
@@ -88,7 +93,7 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[
                 reads |= result
             if meets(box, before.sources if by_dma else before.kept):
                 reads |= source
-        if result in reads:
+        if result in reads or (in_order and unit == plan.unit):
             continue  # what it has waited for no longer reads or writes
         if meets(mine.result, [before.result]):
             writes |= result

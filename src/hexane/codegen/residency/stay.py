@@ -55,7 +55,7 @@ def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
         if first not in moved or last not in moved:
             zone_of(first, last).place_groups()
             moved |= set(range(first, min(last + 2, len(plans))))
-    hazards.settle(plans, moved)
+    hazards.settle(plans, moved, in_order=program.policy.between)
     return stays
 
 

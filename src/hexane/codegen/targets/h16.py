@@ -49,7 +49,8 @@ class H16G(H16):
     """M4: the same words, twice H13's rate of memory."""
 
     name = "h16g"
-    shown = H16.shown | {"byte_chain", "convolution_to_pixels"}
+    shown = H16.shown | {"byte_chain", "convolution_to_pixels", "to_channels"}
+    choices = replace(H16.choices, lone_elements=True)
     bytes_per_us = 68300.0
     macs_per_us = 4096 * 2364.0
 
