@@ -1,8 +1,8 @@
 """Decoders of real shapes with drawn weights: their programs, compile time, memory and rates (docs/language-models.md).
 
-    python tools/decoder_shapes.py [--model SmolLM2-135M] [--chip M4,M5] [--context 1024]
+    python tools/decoder_shapes.py [--model SmolLM2-135M] [--chip M4,M5] [--context 1024] [--weights int8]
 
-Each row is a process of its own, since its memory is the process's largest. SmolLM2 takes 2 GB, Qwen3 5 GB.
+Each row is a process of its own, since its memory is the process's largest. SmolLM2 takes 2 GB, Qwen3 5 GB in fp16.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MODELS: dict[str, dict[str, Any]] = {
                      "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256},
 }  # fmt: skip
 """The shapes that the models' public configurations state."""
-HEAD = ("model", "chip", "chunks, MB", "engine programs", "tasks", "compiled, s", "program, MB", "memory, GB",
-        "first step, s", "step, s", "decode, tok/s")  # fmt: skip
+HEAD = ("model", "chip", "weights", "chunks, MB", "engine programs", "tasks", "compiled, s", "program, MB",
+        "memory, GB", "first step, s", "step, s", "decode, tok/s")  # fmt: skip
 
 
 def write(folder: Path, name: str) -> None:
@@ -61,12 +61,12 @@ def write(folder: Path, name: str) -> None:
     write_safetensors(folder / "model.safetensors", arrays)
 
 
-def row(name: str, chip: str, context: int) -> list[str]:
+def row(name: str, chip: str, context: int, weights: str) -> list[str]:
     """A decoder's decode step on a chip."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         write(folder, name)
-        model = Decoder.from_pretrained(folder)
+        model = Decoder.from_pretrained(folder, weights=weights)
         before = time.perf_counter()
         run = model.start(context, chip)
         programs = [run.backend.program(number, run.form(1)) for number in range(len(model.chunks))]
@@ -82,7 +82,7 @@ def row(name: str, chip: str, context: int) -> list[str]:
             len(image.text()) for program in programs for image in program.images
         )
         return [
-            name, chip, ", ".join(f"{chunk.weight_bytes / 1e6:.0f}" for chunk in model.chunks),
+            name, chip, weights, ", ".join(f"{chunk.weight_bytes / 1e6:.0f}" for chunk in model.chunks),
             str(sum(entry["engine_segments"] for entry in stats)), f"{sum(entry['tasks'] for entry in stats):,}",
             f"{compiled:.0f}", f"{size / 1e6:.0f}", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f}",
             f"{seconds[0]:.1f}", f"{min(seconds[1:]):.1f}", f"{rate.value:.0f} ({rate.low:.0f} to {rate.high:.0f})",
@@ -94,14 +94,16 @@ def main() -> None:
     parser.add_argument("--model", default=",".join(MODELS), help="names with commas")
     parser.add_argument("--chip", default="M4,M5", help="names with commas")
     parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--weights", default="fp16", help="format of all weights")
     arguments = parser.parse_args()
     pairs = [(name, chip) for name in arguments.model.split(",") for chip in arguments.chip.split(",")]
     if len(pairs) == 1:
-        print("| " + " | ".join(row(*pairs[0], arguments.context)) + " |", flush=True)
+        print("| " + " | ".join(row(*pairs[0], arguments.context, arguments.weights)) + " |", flush=True)
         return
     print("| " + " | ".join(HEAD) + " |", flush=True)
     for name, chip in pairs:
-        call = [sys.executable, __file__, "--model", name, "--chip", chip, "--context", str(arguments.context)]
+        call = [sys.executable, __file__, "--model", name, "--chip", chip, "--context", str(arguments.context),
+                "--weights", arguments.weights]  # fmt: skip
         subprocess.run(call, check=True)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,18 @@ import pytest
 from typer.testing import CliRunner
 
 import hexane
+from hexane.chips.measured import values
 from hexane.cli.main import app
 from hexane.errors import UsageError
+from hexane.graph import GraphBuilder
 from hexane.language import Decoder
 from hexane.language.chunks import chunks_of
 from hexane.language.evaluation import evaluate_text
-from hexane.language.network import PIECE
+from hexane.language.layer_errors import first_to_differ, layer_errors
+from hexane.language.network import PIECE, host_inputs
 from hexane.language.residual import residual_peaks, scale_of
-from hexane.timing.language import decode_rate
+from hexane.numerics import evaluate
+from hexane.timing.language import decode_rate, token_energy
 from language import reference
 
 IDS = np.random.default_rng(7).integers(0, 96, 35).tolist()
@@ -159,6 +164,58 @@ def test_the_command_gives_the_names_that_programs_read(tmp_path: Path) -> None:
     assert model.generate([1, 2, 3], 3) == answer["tokens"]
     shown = CliRunner().invoke(app, ["llm", str(tmp_path), "--context", "64"])
     assert shown.exit_code == 0 and "write_state" in shown.stdout and "scale 0." in shown.stdout
+
+
+def test_errors_by_layer_are_those_of_the_definition_and_name_the_first_that_differs(tmp_path: Path) -> None:
+    model, config, tensors = loud(tmp_path, 1.0)
+    _, streams = reference.llama_logits(config, tensors, IDS[:32])
+    errors = layer_errors(model, IDS[:32], "M4")
+    assert [(e.layer, e.half) for e in errors] == [(n, half) for n in (0, 1) for half in ("attention", "feed")]
+    form = model.form(32, 32)
+    given = {name: np.asarray(array, np.float16) for name, array in host_inputs(model.architecture, form, 0).items()}
+    graph = model.graph(0, form)
+    inputs = {v.name: given[v.name] for v in graph.main.inputs if v.name in given}
+    cache = np.zeros((1, 8, 16, 32), np.float16)
+    x = model.embed(IDS[:32]).astype(np.float16)
+    ours = np.float64(evaluate(graph, {**inputs, "x": x, "cache": cache}, "M4")["y"])[0, :, 0].T
+    wanted = np.sqrt(np.mean((ours - streams[-1]) ** 2) / np.mean(streams[-1] ** 2))
+    assert errors[-1].stream == pytest.approx(wanted, rel=1e-3) and 1e-4 < wanted < 0.01
+    assert errors[0].stream == errors[0].alone and first_to_differ(errors) is None
+    worse = layer_errors(replace(model, weights="int4", _graphs={}), IDS[:32], "M4")
+    assert first_to_differ(worse) == worse[0] and worse[0].stream > 10 * errors[0].stream
+    broken, _, _ = loud(tmp_path / "loud", 8192.0)
+    first = first_to_differ(layer_errors(broken, IDS[:32], "M4"))
+    scaled = layer_errors(broken.with_scale(broken.plan("M4", 64, IDS).scale), IDS[:32], "M4")
+    assert first is not None and not first.stream < 0.3 and max(error.stream for error in scaled) < 0.01
+
+
+def test_energy_of_a_token_is_that_of_its_products() -> None:
+    """A product of 4,096 by 4,096, whose energy ``estimate`` counts by its tasks."""
+    b = GraphBuilder()
+    weight = np.random.default_rng(0).standard_normal((4096, 4096, 1, 1)).astype(np.float16)
+    b.output(b.conv(x=b.input("x", (1, 4096, 1, 1), "fp16"), weight=weight))
+    for chip in ("M1", "M4"):
+        estimate, idle = hexane.estimate(b.graph, chip), values(chip)["idle_w"]
+        work = estimate.energy_mj - idle * (estimate.latency_us - estimate.parts.host_us) * 1e-3
+        value, low, high = token_energy(chip, 4096**2, "fp16", 0)
+        assert value - 1e3 * idle / decode_rate(chip, 4096**2, "fp16", 0)[0] == pytest.approx(work, rel=0.05)
+        assert low < value < high
+        assert token_energy(chip, 1.0, "int8", 1024)[0] < token_energy(chip, 1.0, "fp16", 1024)[0]
+        assert token_energy(chip, 1.0, "fp16", 1024, 64)[0] < token_energy(chip, 1.0, "fp16", 1024)[0]
+
+
+def test_the_page_has_rates_places_and_accuracy_by_layer(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    loud(tmp_path, 1.0)
+    (tmp_path / "ids.txt").write_text("1 2 3 4 5")
+    call = ["llm", str(tmp_path), "--chip", "M4,M5", "--context", "64", "--page", str(tmp_path / "page.html"), "--json"]
+    result = CliRunner().invoke(app, [*call, "--eval", str(tmp_path / "ids.txt")])
+    assert result.exit_code == 0, result.output
+    answer, page = json.loads(result.stdout), (tmp_path / "page.html").read_text()
+    assert answer["page"] == str(tmp_path / "page.html") and len(answer["layer_errors"]) == 4
+    assert page.count("<polygon") == 2 and "layer 1 feed" in page and "states are kept by the host" in page
+    assert "Accuracy by layer" in page and "src=" not in page and "http" not in page.split("</style>")[1]
+    assert f"{answer['decode_mj']['value']:.3g} mJ a token" in page
 
 
 def test_the_example_runs() -> None:

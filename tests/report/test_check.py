@@ -272,6 +272,37 @@ def test_two_states_that_are_written_are_named_with_a_remedy(count: int) -> None
         assert "LFM2" in rules["C13"].source and "one state" in rules["C13"].remedy
 
 
+@pytest.mark.parametrize("layers", [0, 2])
+@pytest.mark.parametrize(("form", "rule"), [("shift", True), ("in place", False), ("mask", False)])
+def test_a_cache_that_is_shifted_is_named_with_a_remedy(form: str, rule: bool, layers: int) -> None:
+    """The forms of a written cache, of a state alone and of a layer's part of one."""
+    b = GraphBuilder(opset="ios18")
+    shape = (1, 8, 64, 32)
+    state, new = b.state("s", (layers, *shape[1:]) if layers else shape), b.input("x", (1, 8, 1, 32), "fp16")
+    whole = part = b.read_state(input=state)
+    if layers:
+        part = b.slice_by_index(x=whole, begin=[1, 0, 0, 0], end=[2, 8, 64, 32])
+    cut = lambda begin, end: b.slice_by_index(x=part, begin=[0, 0, begin, 0], end=[1, 8, end, 32])  # noqa: E731
+    if form == "shift":
+        part = b.concat(values=(cut(1, 64), new), axis=2)
+    elif form == "in place":
+        part = b.concat(values=(cut(0, 7), new, cut(8, 64)), axis=2)
+    else:
+        mask = b.input("m", (1, 1, 64, 1), "fp16")
+        part = b.add(x=b.mul(x=part, y=b.sub(x=np.float16(1), y=mask)), y=b.mul(x=new, y=mask))
+    if layers:
+        part = b.slice_update(x=whole, update=part, begin=np.array([1, 0, 0, 0], np.int32),
+                              end=np.array([2, *shape[1:]], np.int32))  # fmt: skip
+    b.write_state(data=part, input=state)
+    b.output(b.read_state(input=state), name="y")
+    rules = {remark.rule: remark for row in hexane.check(b.graph, "M4").rows for remark in row.remarks}
+    assert ("C14" in rules) == rule
+    if rule:
+        assert (
+            "1 places" in rules["C14"].says and "slice_update" in rules["C14"].remedy and "-14" in rules["C14"].source
+        )
+
+
 @pytest.mark.parametrize(("rank", "stride"), [(3, 2), (3, 16), (4, 16)])
 def test_no_op_that_the_engine_has_is_said_to_be_missing(rank: int, stride: int) -> None:
     def build(b):

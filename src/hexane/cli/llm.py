@@ -9,7 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
-    from hexane.language.plan import DecoderPlan, OpPlace
+    from hexane.language.layer_errors import LayerError
+    from hexane.language.plan import DecoderPlan
 
 SCHEMA = "hexane-llm/1"
 USUAL_CONTEXT = 1024
@@ -51,18 +52,22 @@ def llm(
         Path | None,
         typer.Option("--eval", metavar="FILE", help="A text, or tokens as numbers: scores beside float32."),
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page: plan, rate over context, places; with --eval accuracy by layer.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help=f"Print JSON (schema {SCHEMA}).")] = False,
 ) -> None:
     """Plan a language model for the engine: programs, places, tokens per second, range; and let it answer.
 
     The plan is for every chip and context; tokens and scores are computed here, on the first chip's arithmetic.
     """
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     from hexane import chips
     from hexane.cli.console import print_json
     from hexane.language import Decoder
     from hexane.language.evaluation import evaluate_text
+    from hexane.language.layer_errors import layer_errors
     from hexane.language.sampling import Sampling
     from hexane.language.swaps import swap_of, with_adapters
 
@@ -81,9 +86,12 @@ def llm(
         answer |= {"ids": beginning, "tokens": answers, "level": level}
         if prompt is not None:
             answer["text"] = _tokenizer(folder).decode(answers)
+    errors: tuple[LayerError, ...] = ()
     if eval_ is not None:
         text = _read_tokens(folder, eval_)
         answer["scores"] = evaluate_text(decoder, text, targets[0].name, level).as_dict()
+        errors = layer_errors(decoder, text, targets[0].name)
+        answer["layer_errors"] = [asdict(error) for error in errors]
     if adapter is not None:
         models = with_adapters(decoder, adapter.split(","), adapter_form)
         answer["adapters"] = []
@@ -95,13 +103,21 @@ def llm(
             if eval_ is not None:
                 entry["scores"] = evaluate_text(model, text, targets[0].name, level).as_dict()
             answer["adapters"].append(entry)
+    if page is not None:
+        from hexane.report.llm_page import write_page
+
+        write_page(page, plans, folder.resolve().name, decoder.architecture.positions, answer.get("scores"), errors,
+                   answer.get("text"))  # fmt: skip
+        answer["page"] = str(page)
     if json:
         print_json(answer)
         return
     _print(plans, decoder)
-    for name in ("tokens", "text", "scores"):
+    for name in ("tokens", "text", "scores", "page"):
         if name in answer:
             typer.echo(f"{name}: {answer[name]}")
+    if errors:
+        _print_errors(errors)
     for entry in answer.get("adapters", ()):
         what = ", ".join(f"{name} {value}" for name, value in entry.items() if name not in ("name", "products"))
         typer.echo(f"adapter {entry['name']} of {', '.join(entry['products'])}: {what}")
@@ -118,11 +134,14 @@ def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
     title("programs (each with functions decode and prefill over the same weights and state)")
     rows = [[c.name, f"{c.weight_bytes:,}", f"{c.state_bytes * plan.context:,}"] for c in plan.chunks]
     print_rows(rows, ["program", "bytes of weights", f"bytes of state at {plan.context}"], right=(1, 2))
-    title("tokens per second (predicted; one standard deviation)")
-    rates = [[p.chip, p.context, _rate(p.decode_tok_s), _rate(p.prefill_tok_s)] for p in plans]
-    print_rows(rates, ["chip", "context", "decode", f"prefill, {plan.prefill_rows} rows"], right=(1,))
+    title("tokens per second and energy on the engine's rail (predicted; one standard deviation of the rate)")
+    rates = [
+        [p.chip, p.context, *map(_rate, (p.decode_tok_s, p.decode_mj, p.prefill_tok_s, p.prefill_mj))] for p in plans
+    ]
+    head = ["chip", "context", "decode", "mJ a token", f"prefill, {plan.prefill_rows} rows", "mJ a token"]
+    print_rows(rates, head, right=(1,))
     title(f"places on {plan.chip}")
-    ops = [[p.function, p.program, p.op, p.count, p.apple, p.hexane, _why(p)] for p in plan.places]
+    ops = [[p.function, p.program, p.op, p.count, p.apple, p.hexane, p.why] for p in plan.places]
     print_rows(ops, ["function", "program", "op", "count", "Apple", "hexane", "why"], right=(3,))
     title("residual stream")
     peaks = [[f"layer {p.layer} {p.half}", f"{p.stream:.5g}", f"{p.change:.5g}"] for p in plan.residual_peak]
@@ -132,13 +151,16 @@ def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
         typer.echo(f"{entry.rule}: {entry.says}; {entry.remedy} ({entry.source})")
 
 
-def _why(place: OpPlace) -> str:
-    """The reason where not both have the op on the engine."""
-    if place.apple != "engine":
-        return place.reason
-    if place.hexane == "host":
-        return "more values than an engine has channels" if place.op == "concat" else "states are kept by the host"
-    return ""
+def _print_errors(errors: tuple[LayerError, ...]) -> None:
+    from hexane.cli.console import print_rows, title
+    from hexane.language.layer_errors import DIFFERS, first_to_differ
+
+    title("error of the residual stream, of the stream (root mean square)")
+    rows = [[f"layer {e.layer} {e.half}", f"{e.stream:.3g}", f"{e.alone:.3g}"] for e in errors]
+    print_rows(rows, ["behind", "with all before", "the layer alone"], right=(1, 2))
+    first = first_to_differ(errors)
+    where = "none" if first is None else f"layer {first.layer} {first.half}"
+    typer.echo(f"first that is off by {DIFFERS:.0%}: {where}")
 
 
 def _rate(rate: Any) -> str:

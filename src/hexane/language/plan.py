@@ -19,7 +19,7 @@ from hexane.lowering.formats import WeightFormat
 from hexane.program.attribution import places_of, visible_ops
 from hexane.restrictions.objections import placed_by_apple
 from hexane.restrictions.remarks import remarks
-from hexane.timing.language import BILLION, decode_rate, prefill_rate
+from hexane.timing.language import BILLION, decode_rate, prefill_rate, token_energy
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -43,6 +43,15 @@ class TokenRate:
 
 
 @dataclass(frozen=True)
+class TokenEnergy:
+    """Millijoules a token on the engine's rail, with those of the rates one standard deviation above and below."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class OpPlace:
     """Ops of one type and place in all layers, or in the head: Apple's compiler and hexane's program ("engine", "host";
     "none" where hexane writes no programs for the chip)."""
@@ -55,6 +64,15 @@ class OpPlace:
     hexane: str
     reason: str
     evidence: str
+
+    @property
+    def why(self) -> str:
+        """The reason where not both have the op on the engine."""
+        if self.apple != "engine":
+            return self.reason
+        if self.hexane == "host":
+            return "more values than an engine has channels" if self.op == "concat" else "states are kept by the host"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,8 @@ class DecoderPlan:
     chunks: tuple[Chunk, ...]
     decode_tok_s: TokenRate
     prefill_tok_s: TokenRate
+    decode_mj: TokenEnergy
+    prefill_mj: TokenEnergy
     places: tuple[OpPlace, ...]
     residual_peak: tuple[ResidualPeak, ...]
     scale: float
@@ -92,6 +112,11 @@ class DecoderPlan:
                       "functions": {"decode": 1, "prefill": 1 if chunk.is_head else self.prefill_rows}}  # fmt: skip
         peaks = [peak.stream for peak in self.residual_peak]
         return plain | {"largest_peak": max(peaks), "norms": self.norms}
+
+    @property
+    def timed_as(self) -> str:
+        """The format of the weights in the words of ``timing.language``."""
+        return _timed_as(self.weights)
 
     @property
     def norms(self) -> str:
@@ -136,6 +161,8 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
         target.name, context, decoder.weights, size, rows, decoder.chunks,
         TokenRate(*decode_rate(target, size / BILLION, fmt, context)),
         TokenRate(*prefill_rate(target, size / BILLION, fmt, context, rows)),
+        TokenEnergy(*token_energy(target, size / BILLION, fmt, context)),
+        TokenEnergy(*token_energy(target, size / BILLION, fmt, context, rows)),
         tuple(OpPlace(**{**asdict(place), "count": n}) for place, n in places.items()),
         peaks, scale_of(peaks, norms_behind=a.norms_behind), tuple(warnings.values()),
     )  # fmt: skip

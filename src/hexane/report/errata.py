@@ -188,6 +188,13 @@ def _two_states(b: GraphBuilder) -> Value:
     return b.read_state(input=states[1])
 
 
+def _shifted_state(b: GraphBuilder) -> Value:
+    state = b.state("k", (1, 8, 4, 32))
+    rest = b.slice_by_index(x=b.read_state(input=state), begin=[0, 0, 0, 1], end=[1, 8, 4, 32])
+    b.write_state(data=b.concat(values=(rest, _x(b, 1, 8, 4, 1)), axis=3), input=state)
+    return b.read_state(input=state)
+
+
 def _loop(b: GraphBuilder) -> Value:
     x, count = _x(b, *ROWS), b.const(np.int32(0))
     turns = {"i": count.type, "v": x.type}
@@ -267,6 +274,7 @@ ERRATA: tuple[Erratum, ...] = (
             _transposed(kernel=(16, 1), strides=(16, 1), pad_type="valid")),
     Erratum("a state of 270 columns", "C9", "read_state", "M4", _state),
     Erratum("two states that are written", "C13", "read_state", "M4", _two_states),
+    Erratum("a cache that is shifted", "C14", "concat", "M4", _shifted_state),
     Erratum("a product that runs into the time limit", "C10", "matmul", "M1 Max", _matmul(16384, 16384, 16384)),
     Erratum("a palette with scales", "C11", "constexpr_blockwise_shift_scale", "M4", _scaled_palette),
     Erratum("a network in float32", "C12", "matmul", "M4", _matmul(64, 64, 64, "fp32"), metadata={"format": "coreml"}),

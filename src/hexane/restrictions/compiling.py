@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hexane.chips import Evidence
 from hexane.graph.compressed import is_fixed
+from hexane.graph.ir import Op, Value
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
-from hexane.graph.traits import ELEMENTWISE
+from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS
 from hexane.graph.types import StateType, TensorType
 from hexane.restrictions.reports import fails, refused, runs, slow
 from hexane.restrictions.rule import MLE5, Found, hit, rule
@@ -201,6 +204,61 @@ def several_states(subject: Subject) -> Found:
     touching = list(subject.calls("read_state", "write_state", "coreml_update_state"))
     if len(states) > 1 and any(statement.type != "read_state" for statement in touching):
         yield hit(touching[0].place, limit="one state", found=len(states))
+
+
+@rule(
+    "C14",
+    "write the new row at its place: slice_update, or K * (1 - m) + k * m with a mask",
+    fails("CoreML-LLM, D5", "", 15, note="-14 at load, a sliding cache beside a second state; padding did not help"),
+    interfaces=CORE_ML,
+)
+def shifted_state(subject: Subject) -> Found:
+    """{op} writes a state's own elements {found} places further along axis {axis}, joined with what is new"""
+    for statement in subject.calls("write_state", "coreml_update_state"):
+        names = ("state", "value") if statement.type == "coreml_update_state" else ("input", "data")
+        state, value = map(statement.value, names)
+        for join in _joins(value):
+            axis = int(join.arg("axis")) % join.outputs[0].rank
+            shifts, offset = [], 0
+            for part in join.inputs["values"]:
+                begin = _begins_in(state, part, axis)
+                shifts += [begin - offset] if begin not in (None, offset) else []
+                offset += part.shape[axis] or 0
+            if shifts:
+                place = next(other.place for other in subject.statements if other.op is join)
+                yield hit(place, op=statement.type, limit="none", found=shifts[0], axis=axis)
+                break
+
+
+def _joins(value: Value | None) -> Iterator[Op]:
+    """Each ``concat`` whose elements come to a value with their numbers, through ops that only move them."""
+    todo, visited = [value], set()
+    while todo:
+        op = None if (value := todo.pop()) is None else value.op
+        if op is None or op in visited:
+            continue
+        visited.add(op)
+        if op.type == "concat":
+            yield op
+        if has(op, MOVES | PICKS) or op.type == "slice_update":
+            todo += op.operands()
+
+
+def _begins_in(state: Value | None, value: Value, axis: int) -> int | None:
+    """The place along an axis at which a slice of a state's contents begins; None for anything else."""
+    begin = 0
+    while (op := value.op) is not None and op.type in ("slice_by_index", "slice_by_size", "slice_update"):
+        value = op.inputs["x"]
+        if op.type == "slice_update":
+            continue
+        first, extents = op.arg("begin"), value.shape
+        by_index = op.type == "slice_by_index"
+        opens, squeezes = (op.arg(name) if by_index else None for name in ("begin_mask", "squeeze_mask"))
+        axis = [a for a in range(value.rank) if squeezes is None or not squeezes[a]][axis]
+        if hasattr(first, "is_constant") or not extents[axis]:
+            return None
+        begin += 0 if opens is not None and opens[axis] else int(first[axis]) % extents[axis]
+    return begin if op is not None and state in tuple(op.operands()) else None
 
 
 @rule(

@@ -21,6 +21,7 @@ from hexane.chips import Chip
 from hexane.chips.measured import language, values
 from hexane.cost.units import Numbers, larger, weight_rate
 from hexane.errors import UsageError
+from hexane.timing.energy import INT8_SHARE
 from hexane.timing.measured import predict_range
 from hexane.timing.parameters import TimingParameter
 from hexane.timing.ranges import shipped
@@ -182,6 +183,28 @@ def prefill_rate(
     us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
     rate = 1e6 * rows / float(us + cache / (numbers["cache_gbs_llm"] * 1e3))
     return rate, rate * math.exp(-PREFILL_SCATTER), rate * math.exp(PREFILL_SCATTER)
+
+
+def token_energy(
+    chip: str | Chip, params: float, fmt: str, context: float | None = None, rows: int = 1
+) -> tuple[float, float, float]:
+    """Millijoules of the engine's rail for one of ``rows`` tokens of a step, with those at the rates' two ends.
+
+    Multiply-accumulates, bytes of weights and cache, and the engine awake for the step, by the constants of other
+    networks (docs/timing.md); DRAM's own rail is not in it. INFERRED: no energy of a decoder is published on this rail.
+    The range is that of the time alone.
+    """
+    work = decoding(chip, params, fmt, context, 1)
+    numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
+    width = numbers["int8_bytes"] if work.stored.int8 else work.stored.bits / 8
+    cache = work.context * work.layers * CACHE_BYTES_PER_LAYER
+    mac = numbers["energy_mac_pj"] * (INT8_SHARE if work.stored.int8 else 1.0)
+    macs = work.parameters + cache / 2 * QUERIES_PER_KEY
+    reads = work.parameters * width / rows + cache * max(1 / rows, QUERIES_PER_KEY / ARRAY_ROWS)
+    work_mj = (macs * mac + reads * numbers["energy_byte_pj"]) * 1e-9
+    rates = decode_rate(chip, params, fmt, context) if rows == 1 else prefill_rate(chip, params, fmt, context, rows)
+    awake = [1e3 * numbers["idle_w"] / rate for rate in rates]
+    return work_mj + awake[0], work_mj + awake[2], work_mj + awake[1]
 
 
 def _sigma(work: Decoding, numbers: Mapping[str, float]) -> float:
