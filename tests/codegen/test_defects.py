@@ -10,10 +10,11 @@ import pytest
 
 import hexane
 from codegen.test_l2_edges import residual
-from hexane.codegen import driver
+from hexane.codegen import driver, encode
 from hexane.codegen.defects import DefectWarning
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, UnsupportedError
+from hexane.isa import table_of
 from report.networks import small
 
 
@@ -63,10 +64,38 @@ def test_a_value_that_fits_no_field_goes_to_the_host_with_the_reason() -> None:
     x = b.input("x", (8192, 4, 2, 2), "fp16")
     b.output(b.add(x=x, y=x, name="out"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DefectWarning)
+        warnings.simplefilter("error", DefectWarning)
         program = hexane.compile(b.graph, chip="M1")
     values = {"x": np.ones((8192, 4, 2, 2), np.float16)}
     assert np.array_equal(program.run(values)["out"], 2 * values["x"])
+
+
+def test_a_limit_met_while_tasks_are_written_is_the_reason_and_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = encode.strides
+
+    def narrow(values, block, prefix, dma) -> None:
+        written(values, block, prefix, dma)
+        if block == "TileDMADst" and dma.plane == 128:
+            values["TileDMADst.DepthStride.DepthStride"] = 1 << 40
+
+    monkeypatch.setattr(encode, "strides", narrow)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DefectWarning)
+        b = hexane.graph.GraphBuilder()
+        x = b.input("x", (1, 4, 1, 64), "fp16")
+        b.output(b.relu(x=x, name="out"))
+        program = hexane.compile(b.graph, chip="M1")
+        (reason,) = program.stats()["host_reasons"].values()
+    assert "does not fit the 26 bits of DepthStride" in str(reason) and "check" not in str(reason)
+    with pytest.raises(UnsupportedError, match="26 bits of DepthStride") as error:
+        hexane.compile(b.graph, chip="M1", strict=True)
+    assert "defect" not in str(error.value)
+
+
+def test_a_task_longer_than_its_counter_says_the_longest() -> None:
+    """The estimate has no effect on execution (docs/reference/engine-h13.md 4.2)."""
+    counter = table_of("h13").find("Header[1].ExeCycles").field
+    assert encode.bits(counter, 67087) == 0xFFFF and encode.bits(counter, 5) == 5
 
 
 @pytest.mark.parametrize("chip", ["M1", "M4"])

@@ -94,7 +94,9 @@ def test_the_shell_completes_commands() -> None:
 def test_a_program_runs_like_a_network(folder: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     program = str(folder / "model.hwx")
-    text = runner.invoke(app, ["run", program, "--input", str(folder / "x.npy"), "-o", str(tmp_path / "o.npz")]).output
+    text = runner.invoke(
+        app, ["run", program, "--input", str(folder / "image.npy"), "-o", str(tmp_path / "o.npz")]
+    ).output
     assert (
         "model.hwx for M1, on emulator" in text
         and "not compared" in text

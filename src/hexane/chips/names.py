@@ -8,6 +8,9 @@ import re
 from hexane.chips.table import CHIPS, Chip
 from hexane.errors import UsageError
 
+NUMBERED = re.compile(r"[am]\d+")
+"""A chip by its letter and number alone."""
+
 
 def _key(name: str) -> str:
     return re.sub(r"[\s_\-]+|^apple", "", name.strip().lower())
@@ -41,7 +44,13 @@ def get(name: str | Chip) -> Chip:
         suggestions = ", ".join(dict.fromkeys(_INDEX[k].name for k in near)) or ", ".join(c.name for c in CHIPS)
         if all(_key(part) in _INDEX for part in name.split(",")):
             raise UsageError(f"one chip is asked for here, not {name!r}", hint=f"write {name.split(',')[0].strip()!r}")
-        raise UsageError(f"unknown chip {name!r}", hint=f"did you mean one of: {suggestions}")
+        numbers = sorted(int(key[1:]) for key in _INDEX if NUMBERED.fullmatch(key) and key[0] == _key(name)[:1])
+        if numbers and NUMBERED.fullmatch(_key(name)):  # no other number is nearer to what was meant
+            letter = _key(name)[0].upper()
+            hint = f"{letter}{numbers[0]} to {letter}{numbers[-1]} are known; `hexane chips` lists all"
+        else:
+            hint = f"did you mean one of: {suggestions}"
+        raise UsageError(f"unknown chip {name!r}", hint=hint)
     return chip
 
 

@@ -111,5 +111,6 @@ def _show(measurement: Bench) -> None:
         wait = f"; the driver waits {measurement.settle_us:.0f} more" if measurement.settle_us else ""
         call = f"{predicted.latency_us:.1f} us a call ({low:.0f} to {high:.0f}), engine {predicted.engine_us:.1f}"
         rows.append(["predicted", f"{call}; interface {measurement.interface}{wait}"])
+    if predicted is not None and measurement.engine:  # how fast this machine computes says nothing of the prediction
         rows.append(["ratio", f"{measurement.ratio:.3f} measured over predicted, of the device's part"])
     print_rows(rows)

@@ -42,10 +42,24 @@ Baseline = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="OLD.JSON", help="An older JSON answer: exit status 1 if this one is worse."),
 ]
+
+
+def _listed(names: list[str] | None) -> list[str] | None:
+    """``--without help``: the transformations and what each does, then the end."""
+    if names and "help" in names:
+        from hexane.cli.console import print_rows
+        from hexane.lowering.transformations import TRANSFORMATIONS
+
+        print_rows([[name, row.does] for name, row in TRANSFORMATIONS.items()], ["transformation", "what it does"])
+        raise typer.Exit
+    return names
+
+
 Without = Annotated[
     list[str] | None,
-    typer.Option("--without", metavar="NAME", help="Leave out a transformation; repeatable (docs/transformations.md)."),
-]
+    typer.Option("--without", metavar="NAME", callback=_listed, is_eager=True,
+                 help="Leave out a transformation; repeatable; help: list them (docs/transformations.md)."),
+]  # fmt: skip
 Accuracy = Annotated[
     str,
     typer.Option("--accuracy", help="exact, or fast: also forms that enlarge an error beyond fp16 rounding."),

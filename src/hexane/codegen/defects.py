@@ -2,7 +2,7 @@
 
 A program that the emulator would refuse is not handed out. The network is compiled again without what keeps more in L2
 than whole tensors, then without keeping tensors in L2 at all; then the op whose task fails goes to the host. Whatever
-helps is named in a `DefectWarning`, since the failure is a defect of hexane in any case.
+helps is named in a `DefectWarning`: the failure is a defect of hexane, unless a number fits no field.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError, UnsupportedError
+from hexane.isa import FieldError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
@@ -33,11 +34,19 @@ class DefectWarning(UserWarning):
 
 
 class TaskError(Exception):
-    """The check of a program failed at a task; ``op`` made it, as far as that is known."""
+    """The check of a program failed at a task; ``op`` made it, as far as that is known.
+
+    A number that a field has no room for (``FieldError``) is a limit of the engine, not a defect: no warning, and the
+    field is the host's reason.
+    """
 
     def __init__(self, error: Exception, op: str) -> None:
         super().__init__(str(error))
         self.error, self.op = error, op
+
+    @property
+    def is_limit(self) -> bool:
+        return isinstance(self.error, FieldError) and bool(self.op)
 
 
 def first_right(compiled: Compiled, names: frozenset[str], graph: Graph, *, may_use_host: bool) -> Program:
@@ -52,11 +61,13 @@ def first_right(compiled: Compiled, names: frozenset[str], graph: Graph, *, may_
         except TaskError as error:
             failed.append(error)
             continue
-        if failed:
+        if defects := [failure for failure in failed if not failure.is_limit]:
             left_out = ", ".join(sorted(names - form)) or "nothing"
             instead = f"{len(on_host)} ops run on the host" if on_host else f"compiled without {left_out}"
-            warnings.warn(f"{_said(failed[0])}; {instead}. Please report it: {_saved(graph)}", DefectWarning, 3)
+            warnings.warn(f"{_said(defects[0])}; {instead}. Please report it: {_saved(graph)}", DefectWarning, 3)
         return program
+    if failed[-1].is_limit:
+        raise UnsupportedError(str(failed[-1].error), where=failed[-1].op) from failed[-1].error
     raise UnsupportedError(
         _said(failed[-1]), where=failed[-1].op or None, hint=f"a defect of hexane; please report it: {_saved(graph)}"
     ) from failed[-1].error
@@ -71,7 +82,9 @@ def _forms(
             yield names - left_out, {}
     on_host: dict[str, str] = {}
     while may_use_host and failed[-1].op and failed[-1].op not in on_host and len(on_host) < MOST_TO_HOST:
-        on_host[failed[-1].op] = f"hexane's tasks for it fail its own check ({failed[-1].error})"
+        error = failed[-1].error
+        reason = str(error) if failed[-1].is_limit else f"hexane's tasks for it fail its own check ({error})"
+        on_host[failed[-1].op] = reason
         yield names - IN_L2 - HAND_OVER, dict(on_host)
 
 

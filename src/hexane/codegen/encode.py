@@ -16,7 +16,7 @@ from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import UnsupportedError
 from hexane.isa import FieldError
 from hexane.isa.numbers import f19_bits, fp16_bits, fp16_value, fp32_bits
-from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, Field, Handle, Table, Values
+from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, MICROSECONDS, Field, Handle, Table, Values
 
 Value = int | str | float
 Fields = dict[str, Value]
@@ -227,6 +227,8 @@ def bits(field: Field, value: Value) -> int:
         if number % kind.scale:
             raise FieldError(f"{number} bytes in {field.name}, which counts {kind.scale} bytes")
         number //= kind.scale
+    if kind is MICROSECONDS:  # an estimate, without effect on execution (docs/reference/engine-h13.md 4.2)
+        number = min(number, field.limit)
     if number < 0 and field.name in SIGNED and number >= -(field.limit + 1) // 2:
         number &= field.limit
     if not 0 <= number <= field.limit:

@@ -316,7 +316,8 @@ def active(
     for name in off:
         if name not in TRANSFORMATIONS:
             close = get_close_matches(name, TRANSFORMATIONS, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(TRANSFORMATIONS)}"
+            near = f"did you mean {' or '.join(close)}?" if close else f"{len(TRANSFORMATIONS)} have a name"
+            hint = f"{near}; `hexane compile --without help` lists them"
             raise UsageError(f"there is no transformation {name!r}", hint=hint)
     rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or (row.in_apple and dialect == "apple")]
     if accuracy == "exact":

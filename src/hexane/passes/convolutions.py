@@ -22,6 +22,8 @@ LONGEST_STRIDE = 2
 MOST_GATHERED = 64
 """Input channels up to which a sum that gathers pixels takes less time than copies (docs/timing.md: rates of M1)."""
 MOST_HALVINGS = 4
+SHORTEST_ROW = 32
+"""Columns of fp16 in a burst of 64 bytes."""
 
 
 def legalise_convolutions(function: Function, compilation: Compilation) -> int:
@@ -30,7 +32,7 @@ def legalise_convolutions(function: Function, compilation: Compilation) -> int:
     of_long_strides: list[Rule] = [_square_stride, _swap_stride, _fold_rows, _keep_some]
     if compilation.on.gathered_strides:
         of_long_strides = [_halve_stride] * MOST_HALVINGS + of_long_strides
-    rules: list[Rule] = [_dilation, _swap, partial(_tall, compilation), _wide]
+    rules: list[Rule] = [_dilated_rows, _dilation, _swap, partial(_tall, compilation), _wide]
     if any(op.type == "conv" and max(op.arg("strides") or (1,)) > LONGEST_STRIDE for op in function.walk()):
         changed += sum(sweep(function, {"conv": rule}) for rule in of_long_strides)
     return changed + sum(sweep(function, {"conv": rule}) for rule in rules)
@@ -237,6 +239,40 @@ def _stride_to_channels(
     kernel = full.reshape(cout, cin, taps[0], s, taps[1], s).transpose(0, 1, 3, 5, 2, 4)
     kernel = kernel.reshape(cout, cin * s * s, *taps)
     return b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **_bias(op))
+
+
+def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
+    """A 1 x k kernel with long steps between its taps: rows as long as a step, k of them under each other.
+
+    Its own products alone; with zeros between the taps the kernel would not fit a window, or a core's memory. Steps
+    shorter than a burst stay: their rows would be mostly padding.
+    """
+    if not _plain(op) or max(geometry_of(op)[0]) > 1:
+        return None
+    weight, (_, d), (rows, (before, _)), out = op.inputs["weight"], *geometry_of(op)[1:]
+    x, k = op.inputs["x"], weight.shape[3]
+    if weight.shape[2] > 1 or x.shape[2] > 1 or any(rows) or d < SHORTEST_ROW or (k - 1) * d < TALLEST:
+        return None
+    results = -(-out[1] // d)
+    top, before = divmod(before, d)
+    lines = min(-(-(before + x.shape[3]) // d), results + k - 1 - top)
+    bottom, behind = results + k - 1 - top - lines, lines * d - before - x.shape[3]
+    if max(top, bottom) >= k:  # rows of padding that no window has
+        return None
+    if behind < 0:
+        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:3], lines * d - before])
+    if before or behind > 0:
+        x = b.pad(x=x, pad=[0] * 6 + [before, max(behind, 0)], mode="constant", constant_val=0.0)
+    turned = b.conv(
+        x=b.reshape(x=x, shape=[*x.shape[:2], lines, d]),
+        weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
+        **_bias(op),
+        pad_type="custom",
+        pad=[top, bottom, 0, 0],
+        groups=op.arg("groups"),
+    )
+    flat = b.reshape(x=turned, shape=[*turned.shape[:2], 1, results * d])
+    return b.slice_by_size(x=flat, begin=[0] * 4, size=[*flat.shape[:3], out[1]]) if results * d > out[1] else flat
 
 
 def _dilation(op: Op, b: GraphBuilder) -> Value | None:

@@ -14,7 +14,17 @@ from hexane.errors import UnsupportedError
 from hexane.graph import Graph, GraphBuilder
 
 SIDE, CLASSES = 320, 10
-FILES = ("model.onnx", "photo.jpg", "x.npy", "model.hwx", "relu.hwx", "a.hwx", "b.hwx", "program.mil", "weights.npy")
+FILES = (
+    "model.onnx",
+    "photo.jpg",
+    "image.npy",
+    "model.hwx",
+    "relu.hwx",
+    "a.hwx",
+    "b.hwx",
+    "program.mil",
+    "weights.npy",
+)
 
 
 def make_example(folder: Path) -> list[Path]:
@@ -31,7 +41,7 @@ def make_example(folder: Path) -> list[Path]:
     from PIL import Image
 
     Image.fromarray(picture).save(folder / "photo.jpg", quality=92)
-    np.save(folder / "x.npy", np.random.default_rng(1).standard_normal((1, 16, 32, 64)).astype(np.float16))
+    np.save(folder / "image.npy", np.random.default_rng(1).standard_normal((1, 16, 32, 64)).astype(np.float16))
     compile(_product(1.0)).save(folder / "model.hwx")
     compile(_relu()).save(folder / "relu.hwx")
     compile(_product(1.0)).save(folder / "a.hwx")
