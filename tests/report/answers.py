@@ -89,7 +89,7 @@ def called(line: str, folder: Path) -> str:
     """Standard output of a command whose files are in a folder."""
     words = [str(folder / word) if (folder / word).exists() or ("." in word and "=" not in word) else word
              for word in line.split()]  # fmt: skip
-    words = [str(folder / word) if word == "ex" else word for word in words]
+    words = [str(folder / word) if word in ("ex", "questions") else word for word in words]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code in (0, 1, 3), f"{line}: {result.output}"
     return result.stdout

@@ -70,7 +70,7 @@ def _with_table(image: Image, index: int, table: object) -> Image:
     task.set("Header[9].KBase0", CONST)
     task.set("Header[9].KBE0", 1)
     task.set("KernelDMASrc.MasterConfig.MasterEnable", 1)
-    working = 1 << task.get("Common.Cfg.ActiveNE")
+    working = min(1 << task.get("Common.Cfg.ActiveNE"), task.get("Common.Cout.Cout"))
     for core in range(STREAMS):
         stream = (1, len(before) // _UNIT, halfwords.nbytes // _UNIT) if core < working else (0, 0, 1)
         for field, value in zip(_STREAM, stream):

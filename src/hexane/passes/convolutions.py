@@ -263,7 +263,7 @@ def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
         x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:3], lines * d - before])
     if before or behind > 0:
         x = b.pad(x=x, pad=[0] * 6 + [before, max(behind, 0)], mode="constant", constant_val=0.0)
-    turned = b.conv(
+    upright = b.conv(
         x=b.reshape(x=x, shape=[*x.shape[:2], lines, d]),
         weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
         **_bias(op),
@@ -271,7 +271,7 @@ def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
         pad=[top, bottom, 0, 0],
         groups=op.arg("groups"),
     )
-    flat = b.reshape(x=turned, shape=[*turned.shape[:2], 1, results * d])
+    flat = b.reshape(x=upright, shape=[*upright.shape[:2], 1, results * d])
     return b.slice_by_size(x=flat, begin=[0] * 4, size=[*flat.shape[:3], out[1]]) if results * d > out[1] else flat
 
 
