@@ -100,11 +100,12 @@ def register(app: typer.Typer) -> None:
 
 def _pack(folder: Path, chip: str, *, json: bool) -> None:
     """Write a pack, and say what is in it."""
+    from hexane import chips
     from hexane.cli.console import print_json, print_rows
     from hexane.cli.progress import Bar
     from hexane.studies.probe.pack import CHIPS, write_pack
 
-    names = [name.strip() for name in chip.split(",")] if chip else CHIPS
+    names = [one.name for one in chips.parse_list(chip)] if chip else CHIPS
     with Bar(quiet=json) as bar:
         bar.stage("networks", None)
         data = write_pack(folder, names, lambda *_: bar.step())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite, log2
+from math import isfinite, log2, log10
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from hexane.timing.language import BILLION, decode_rate
 WIDTH, HEIGHT, MARGIN = 720, 280, 44
 COLOURS = ("#0b7285", "#e8590c", "#7048e8", "#2f9e44", "#c2255c", "#5f3dc4")
 LEAST_CONTEXT, MOST_CONTEXT = 256, 65536
-Points = Sequence[tuple[float, float]]
 
 
 def write_page(
@@ -37,10 +36,12 @@ def _rates(plans: Sequence[DecoderPlan], positions: int) -> tuple[list[dict[str,
     """Decode rates of every chip over the context: polylines of the rate, and outlines one deviation to each side."""
     last = max(2 * LEAST_CONTEXT, min(positions, MOST_CONTEXT))
     contexts = [LEAST_CONTEXT * 2**n for n in range(int(log2(last / LEAST_CONTEXT)) + 1)]
-    first = {plan.chip: plan for plan in reversed(plans)}
+    first: dict[str, DecoderPlan] = {}
+    for plan in plans:
+        first.setdefault(plan.chip, plan)
     rates = {
         chip: [decode_rate(chip, plan.parameters / BILLION, plan.timed_as, context) for context in contexts]
-        for chip, plan in reversed(first.items())
+        for chip, plan in first.items()
     }
     high = max(rate[2] for row in rates.values() for rate in row)
     across = (WIDTH - 2 * MARGIN) / (len(contexts) - 1)
@@ -61,5 +62,5 @@ def _points(points: Iterable[tuple[float, float]]) -> str:
 
 def _bars(errors: Sequence[LayerError]) -> list[float]:
     """The length of each error, of 100, on a logarithmic scale from a hundred-thousandth to one."""
-    lengths = (20 * (log2(max(e.stream, 1e-5)) / log2(10) + 5) if isfinite(e.stream) else 100.0 for e in errors)
+    lengths = (20 * (log10(max(e.stream, 1e-5)) + 5) if isfinite(e.stream) else 100.0 for e in errors)
     return [min(100.0, length) for length in lengths]

@@ -104,10 +104,24 @@ class Decoding:
         """Layers of a decoder of this size: 22 at half a billion, 36 at four, 59 at twenty-seven. A rule of thumb."""
         return 26 * (self.parameters / BILLION) ** 0.25
 
+    @property
+    def cache_bytes(self) -> float:
+        """Of keys and values of one sequence."""
+        return self.context * self.layers * CACHE_BYTES_PER_LAYER
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The chip's constants, and those of language models."""
+        return {**values(self.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
+
+    def bytes_per_weight(self, c: Numbers) -> Any:
+        """Of a stored weight, as the engine reads it."""
+        return c["int8_bytes"] if self.stored.int8 else self.stored.bits / 8
+
 
 def weights_us(work: Decoding, c: Numbers) -> Any:
     """Microseconds in which all weights are read and multiplied once."""
-    width = c["int8_bytes"] if work.stored.int8 else work.stored.bits / 8
+    width = work.bytes_per_weight(c)
     palette = c["palette_stream"] if work.stored.bits < 8 else 1.0
     stream = work.parameters * width * palette / weight_rate(work.chip, c)
     rows = max(work.batch, work.chip.generation.pixel_unit)
@@ -159,7 +173,7 @@ def decode_rate(
     Raises UsageError for an unknown chip or format, or numbers that make no sense.
     """
     work = decoding(chip, params, fmt, context, batch)
-    numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
+    numbers = work.numbers
     us = float(token_us(work, numbers))
     sigma = _sigma(work, numbers)
     rate = 1e6 * batch / us
@@ -176,10 +190,10 @@ def prefill_rate(
     scatter of the published rows (``PREFILL_SCATTER``).
     """
     work = decoding(chip, params, fmt, context, rows)
-    numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
+    numbers = work.numbers
     limits = work.chip.generation
     passes = 2 * work.parameters / (limits.cores * limits.kernel_bytes_per_core)
-    cache = work.context * work.layers * CACHE_BYTES_PER_LAYER * max(1.0, rows * QUERIES_PER_KEY / ARRAY_ROWS)
+    cache = work.cache_bytes * max(1.0, rows * QUERIES_PER_KEY / ARRAY_ROWS)
     us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
     rate = 1e6 * rows / float(us + cache / (numbers["cache_gbs_llm"] * 1e3))
     return rate, rate * math.exp(-PREFILL_SCATTER), rate * math.exp(PREFILL_SCATTER)
@@ -195,9 +209,8 @@ def token_energy(
     The range is that of the time alone.
     """
     work = decoding(chip, params, fmt, context, 1)
-    numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
-    width = numbers["int8_bytes"] if work.stored.int8 else work.stored.bits / 8
-    cache = work.context * work.layers * CACHE_BYTES_PER_LAYER
+    numbers = work.numbers
+    width, cache = work.bytes_per_weight(numbers), work.cache_bytes
     mac = numbers["energy_mac_pj"] * (INT8_SHARE if work.stored.int8 else 1.0)
     macs = work.parameters + cache / 2 * QUERIES_PER_KEY
     reads = work.parameters * width / rows + cache * max(1 / rows, QUERIES_PER_KEY / ARRAY_ROWS)

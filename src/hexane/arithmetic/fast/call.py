@@ -303,12 +303,6 @@ def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:
 
 
 @intrinsic
-def float_bits(typing, value):
-    """The int32 bit pattern of a float32."""
-    return _bitcast(types.float32, types.int32, ir.IntType(32))
-
-
-@intrinsic
 def bits_float(typing, value):
     """The float32 of an int32 bit pattern."""
     return _bitcast(types.int32, types.float32, ir.FloatType())

@@ -14,6 +14,7 @@ import numpy as np
 
 from hexane.errors import FormatError
 from hexane.files import write_whole
+from hexane.studies.probe.runner import entry_of
 
 SCHEMA = "hexane-probe/1"
 LARGEST = 64 << 20
@@ -91,16 +92,6 @@ def _answer(entry: Any) -> Answer:
         float(seconds) if isinstance(seconds, (int, float)) else None,
         _text(entry.get("error", "")),
     )
-
-
-def entry_of(array: np.ndarray) -> dict[str, Any]:
-    """An array as JSON holds it: dtype, shape, compressed bytes."""
-    data = np.ascontiguousarray(array)
-    return {
-        "dtype": data.dtype.name,
-        "shape": list(data.shape),
-        "data": base64.b64encode(zlib.compress(data.tobytes(), 9)).decode(),
-    }
 
 
 def _array(entry: Any) -> np.ndarray:

@@ -7,25 +7,23 @@ compiler.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from hexane import __version__ as VERSION
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.files import write_whole
 from hexane.formats import networks
+from hexane.graph import Graph
 from hexane.graph.types import DTYPES
 from hexane.studies.probe import runner
-from hexane.studies.probe.answers import entry_of
 from hexane.studies.probe.questions import Question, questions
 from hexane.studies.probe.read import combinations, compiled, predicted
+from hexane.studies.probe.runner import digest_of, entry_of
 
 SCHEMA = "hexane-conformance/1"
 CHIPS = ("M1", "M2", "M3", "M4", "M5")
@@ -61,12 +59,13 @@ def write_pack(folder: Path, names: Sequence[str] = CHIPS, on_question: OnQuesti
     bits: dict[str, Any] = {}
     for number, question in enumerate(selection.values()):
         try:
+            graph = question.graph()
             for suffix in ("mlpackage", "mil"):
-                networks.save(question.graph(), folder / "networks" / f"{question.name}.{suffix}")
+                networks.save(graph, folder / "networks" / f"{question.name}.{suffix}")
         except HexaneError as error:
             left_out[question.name] = error.message
         else:
-            rows.append(_row(question, targets, bits))
+            rows.append(_row(question, graph, targets, bits))
         if on_question is not None:
             on_question(number + 1, len(selection))
     content = {"chips": targets, "networks": rows, "bits": bits, "left_out": left_out}
@@ -76,8 +75,7 @@ def write_pack(folder: Path, names: Sequence[str] = CHIPS, on_question: OnQuesti
     return data
 
 
-def _row(question: Question, names: Sequence[str], bits: dict[str, Any]) -> dict[str, Any]:
-    main = question.graph().main
+def _row(question: Question, graph: Graph, names: Sequence[str], bits: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": question.name,
         "kind": question.kind,
@@ -85,7 +83,7 @@ def _row(question: Question, names: Sequence[str], bits: dict[str, Any]) -> dict
         "asks": list(question.asks),
         "digest": question.digest(),
         "inputs": {name: entry_of(array) for name, array in question.inputs().items()},
-        "outputs": {value.name: DTYPES[value.dtype].carrier.name for value in main.outputs},
+        "outputs": {value.name: DTYPES[value.dtype].carrier.name for value in graph.main.outputs},
         "expected": {name: _expected(question, name, bits) for name in names},
     }
 
@@ -97,20 +95,10 @@ def _expected(question: Question, chip: str, bits: dict[str, Any]) -> list[dict[
         program = compiled(question, chip)
         for assumed in combinations(question):
             outputs = predicted(question, chip, assumed, program)
+            digests = {name: digest_of(array) for name, array in outputs.items()}
             if not rows:
-                bits.update({digest_of(array): entry_of(array) for array in outputs.values()})
-            rows.append({"assumed": dict(assumed), "outputs": digests(outputs)})
+                bits.update({digests[name]: entry_of(array) for name, array in outputs.items()})
+            rows.append({"assumed": dict(assumed), "outputs": digests})
     except HexaneError as error:
         return [{"assumed": {}, "outputs": {}, "why": error.message.splitlines()[0]}]
     return rows
-
-
-def digests(outputs: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """A digest of each output."""
-    return {name: digest_of(array) for name, array in outputs.items()}
-
-
-def digest_of(array: np.ndarray) -> str:
-    """Of dtype, shape and every bit."""
-    data = np.ascontiguousarray(array)
-    return hashlib.sha256(f"{data.dtype.name}{list(data.shape)}".encode() + data.tobytes()).hexdigest()[:32]

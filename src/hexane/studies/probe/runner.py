@@ -29,13 +29,15 @@ def array_of(entry):
     return np.frombuffer(raw, entry["dtype"]).reshape(entry["shape"])
 
 
-def entry_of(array):
+def entry_of(array: np.ndarray) -> dict[str, object]:
+    """An array as JSON holds it: dtype, shape, compressed bytes."""
     data = np.ascontiguousarray(array)
     text = base64.b64encode(zlib.compress(data.tobytes(), 9)).decode()
     return {"dtype": data.dtype.name, "shape": list(data.shape), "data": text}
 
 
-def digest_of(array):
+def digest_of(array: np.ndarray) -> str:
+    """Of dtype, shape and every bit."""
     data = np.ascontiguousarray(array)
     return hashlib.sha256(f"{data.dtype.name}{list(data.shape)}".encode() + data.tobytes()).hexdigest()[:32]
 
