@@ -8,7 +8,6 @@ from __future__ import annotations
 
 L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
 STACKED = "stacked work units of a copy that stays and of a product of pairs"
-POWER_SHAPE = "work-unit shape of the product of pairs that ends a power"
 PAGES = "page masks leave out the pages between two kept regions"
 PIXELS = "the last copy shares cores among several inputs, through scratch"
 PLANAR_POWER = "logarithm, planar product, exponential; ours has the product on the neural engine, as H17"
@@ -16,17 +15,10 @@ PLANAR_POWER = "logarithm, planar product, exponential; ours has the product on 
 DIFFERENT: dict[str, dict[str, str]] = {
     "h13": {
         "conv_c256_n256_k3x3_s2_g256_1500x64_bias": "§7.5: kernels per core of a depthwise convolution in tiles",
-        "conv_probe_k3_c256_n256_s16_st1_g1_bias0_same": "§4.3.1: work-unit shape of a block of c256 3x3 at 16x16",
-        "conv_probe_k3_c256_n256_s32_st1_g1_bias0_same": "§7.2: row pad of the kept source of c256 3x3 at 32x32",
         "conv_probe_k3_c256_n256_s64_st1_g1_bias0_same": "§7.5: width ring and half a map of c256 3x3 at 64x64",
         "encoder_slice_lastdim": "§4.3.1: work-unit shape of the crop of 749 to 375 columns",
-        "env_mm_r2rb_m16_k2048_n2048_tx1_ty1": "a product of 16 columns in four tasks",
         "norm_layer_norm_ax3_1x64x8x8": "§7.3: the difference stands first in L2, at 128x16x16 the map does",
-        "norm_softmax_a1_1x64x1x1": "softmax over the channels of one pixel: its tasks are seen once",
-        "norm_softmax_a3_1x32x4x4": "§7.2: no row pad of a source of 32x4x4",
         "reduce_max_axes_2_3": "§16: duration of a maximum over 8x8",
-        "reduce_probe_sum_ax2_1x64x8x8": "§7.2: no row pad of a turned source of 8 channels",
-        "reduce_probe_sum_ax3_1x128x16x16": "§16: duration of sums over rows of 16",
     },
     "h14": {
         "env_chain_creadout_h16_s128": L2_CHAIN,
@@ -36,7 +28,7 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "norm_softmax_a3_1x8x128x128": PAGES,
         "norm_softmax_a3_1x8x64x64": "a strip of 0x60 bytes behind the pad of the map that is loaded",
     },
-    "h15": {"binary_pow_1x128x16x16": POWER_SHAPE, "binary_pow_1x3x224x224": POWER_SHAPE},
+    "h15": {},
     "h16": {"binary_pow_1x3x224x224": STACKED},
     "h16g": {
         "conv_probe_k1_c64_n64_s128_st1_g1_bias0_same": "row stride in L2 of half a row, which the record has alone",

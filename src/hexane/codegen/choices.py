@@ -37,6 +37,7 @@ class Choices:
     ring_of_sums : sums over channels leave through one row of L2, not from a map of them.
     plain_columns : a second operand of one column stands right behind the first, without a pad.
     lone_elements : space to depth goes through scratch with every element in a line of its own.
+    weighs_pairs : the product of pairs that ends a power has the patch of a sum over its inputs, where several fit.
     stacks_units : few cores that only copy get several work units each, one core alone patches of twice the pixels.
     """
 
@@ -55,6 +56,7 @@ class Choices:
     steps_kernels: bool = False
     fat_tiles: bool = False
     stacks_units: bool = False
+    weighs_pairs: bool = False
     lone_elements: bool = False
     plain_columns: bool = False
     rows_as_channels: bool = False

@@ -14,8 +14,8 @@ COEFFICIENTS_PER_US = 2855.0  # dense convolution: 2 coefficients per cycle at 1
 PE_PIXEL_TWO_NS = 8.87  # one-pixel channels, two operands
 PE_PIXEL_ONE_NS = 4.4  # the same with one operand, or with a two-row constant
 PE_GROUP_RESIDENT_NS = 2.7  # grouped reduction, per channel, group and 32 columns, or a folded row
-PE_GROUP_DMA_NS = 4.4
 NE_PIXEL_NS = 4.4  # copies and tables on one-pixel channels
+NE_TURNED_NS = 2.2  # turned copy of one row, per channel: 2048 of 16 pixels take 4 us, so 1.96 to 2.44
 PE_ROW_NS = 16.2 / 256  # reduction of one long row, per column
 PE_FOLDED_ROW_NS = 5.4 / 256
 PE_VALUE_NS = 0.0219  # two operands, per value: 32 values per cycle
@@ -38,6 +38,8 @@ def dma_bytes(plan: Plan) -> int:
     channels = plan.c * plan.d * plan.groups
     if plan.src is not None and not plan.src_staged:
         total += _source_bytes(plan, plan.src, plan.broadcast1, channels)
+        if reduced and plan.groups > 1:  # nothing is read while the last group is reduced
+            total += _source_bytes(plan, plan.src, plan.broadcast1, plan.c * plan.d)
     if plan.src2 is not None:
         total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, plan.broadcast2, channels)
     if plan.dst is not None and not plan.dst_staged:
@@ -76,9 +78,8 @@ def engine_ns(plan: Plan) -> float:
     channels = plan.c * plan.groups
     if plan.unit == "PE":
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
-            by_dma = plan.src is not None and plan.dst is not None
             chunks = 1 if plan.h > 1 or plan.src is not None else -(-plan.w // 32)
-            return channels * (PE_GROUP_DMA_NS if by_dma else PE_GROUP_RESIDENT_NS * chunks)
+            return channels * PE_GROUP_RESIDENT_NS * chunks
         if plan.kind.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
         if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
@@ -91,6 +92,8 @@ def engine_ns(plan: Plan) -> float:
         return 0.0
     if plan.unicast:
         time = channels * NE_PIXEL_NS if pixel and (plan.mac.op is NeOp.BYPASS or plan.mac.ones) else 0.0
+        if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
+            time = max(time, channels * NE_TURNED_NS)
         if plan.tables and plan.src is None:
             lanes = -(-plan.cout // (1 << plan.cores_log2))
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from hexane.codegen.targets import Target
 
 PATCH_PIXELS = 128
+KERNEL_WEIGHT = 6.25
+"""Bytes moved, kernels and border rows too, that weigh as much as a coefficient of a one-row patch: 6.12 to 6.44."""
 PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
 
 
@@ -80,11 +82,11 @@ def work_shape(
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 
-    The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving the
-    surfaces; ``moved_bytes`` counts 0 for a side that stays in L2.
+    The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving
+    ``moved_bytes``, which counts 0 for a side that stays in L2.
     """
     s = largest_shape(wout, hout, pixels, narrow=alone and target.choices.narrow_copies)
-    weight = target.choices.copy_weight if alone else 4.5
+    weight = target.choices.copy_weight if alone else KERNEL_WEIGHT
     one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
     if weight * one_row_patches * coefficients_per_core >= moved_bytes:
         return (s, s, s)

@@ -85,10 +85,11 @@ def ne_pad(
         return 0x20 if width <= 32 else 0x30
     pref, low, s = shape
     if pref == low == s or small:
-        patches = [(s, s)]
+        patches = [(s, min(s, 3))]
     else:
         lowest = low if pref else 2
-        candidates = [t for t in range(lowest, s + 1) if (pixels >> t) <= width] or [s]
+        candidates = [t for t in range(lowest, s + 1) if (pixels >> t) <= width]
+        candidates = candidates or [s] * (pixels >> s <= 16)
         patches = [(t, min(t, 3)) for t in candidates]
     rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
     reads = [(1 << t, (16 >> s) + 1 if narrow else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]

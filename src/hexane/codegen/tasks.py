@@ -80,16 +80,22 @@ def lanes_of(plan: Plan) -> int:
     return ceil_div(plan.cout, 1 << plan.cores_log2)
 
 
-def moved_bytes(plan: Plan) -> int:
-    """Bytes of the surfaces that the task moves, for the work-unit rule (§4.3.1)."""
+def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
+    """Bytes that the task moves, for the work-unit rule (§4.3.1): surfaces and, unless ``alone``, their kernel.
+
+    A kernel taller than its step reads rows of the border too.
+    """
     total = 0
     if plan.src is not None and not plan.src_staged:
-        total += plan.c * plan.groups * plan.h * up(plan.w * plan.src.element, 64)
+        rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.sy + plan.kh)
+        total += plan.c * plan.groups * rows * up(plan.w * plan.src.element, 64)
     if plan.dst is not None and not plan.dst_staged:
         width, channels = plan.wout * plan.ox, plan.cout
         if plan.out_trans:
             width, channels = channels, width
         total += channels * plan.groups * plan.hout * up(width * plan.dst.element, 64)
+    if total and not alone and plan.kernel is not None:
+        total += plan.kernel.bytes_read
     return total
 
 
@@ -129,7 +135,9 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
     stacks = alone and _stacks(target, plan)
     if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
         plan.fat_tile, pixels = True, 2 * pixels
-    plan.shape = work_shape(target, plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
+    plan.shape = work_shape(
+        target, plan.wout, plan.hout, coefficients, moved_bytes(plan, alone=alone), pixels, alone=alone
+    )
     if stacks:
         idle = MOST_CORES_LOG2 - plan.cores_log2 - plan.fat_tile
         patches = patch_count(plan.wout, plan.hout, plan.shape[2], pixels)
@@ -188,10 +196,11 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     result = result_rows_bytes(target, plan) if streams else 0
     turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    shape = (3, 3, 3) if keep and plan.shape[2] == 2 else plan.shape  # seen: kept maps are padded for 16-px patches
     pad = l2.ne_pad(
         row,
         plan.h,
-        plan.shape,
+        shape,
         plan.w * element // 2,
         small=plan.small_source,
         stride=plan.sy,

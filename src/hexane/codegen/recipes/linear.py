@@ -194,9 +194,32 @@ def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0)
     tasks.choose_shape(fragment.target, plan)
     region = folded_region(fragment.target, base, x.k, h, kernel_bytes)
     source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
+    return _staged(fragment, plan, region, _folded_walk(fragment, x.k, h), source_end)
+
+
+def fold_columns(fragment: Fragment, x: MatrixRows, kernel_bytes: int) -> TransposedMap:
+    """T0 and T1 of a folded product whose x is given as [K, M]: its columns as rows in L2, then folded from there."""
+    k, m = x.m, x.k
+    turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True)
+    turn.src = x.walk()
+    tasks.choose_shape(fragment.target, turn)
+    channel = l2.channel_stride(k)
+    rows = Region(0, channel, m * channel, m * channel)
+    tasks.ne_source(fragment.target, turn, rows.row)
+    tasks.stays(turn, rows)
+    turn.holds = True
+    fragment.add(turn)
+    plan = tasks.copy_plan(fragment.target, FOLD, m // FOLD, k, out_trans=True)
+    tasks.choose_shape(fragment.target, plan)
+    tasks.resident(plan, Region(0, channel, FOLD * channel, rows.depth), After.NE_RESULT)
+    region = folded_region(fragment.target, rows.row, k, plan.h, kernel_bytes)
+    return _staged(fragment, plan, region, _folded_walk(fragment, k, plan.h), 0)
+
+
+def _folded_walk(fragment: Fragment, k: int, h: int) -> Dma:
+    """The scratch image of a map of ``k`` channels and ``h`` rows of eight pixels."""
     plane = 64 * h
-    walk = Dma(fragment.workspace(x.k * plane), 0, 64, plane, x.k * plane, x.k * plane)
-    return _staged(fragment, plan, region, walk, source_end)
+    return Dma(fragment.workspace(k * plane), 0, 64, plane, k * plane, k * plane)
 
 
 def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes: int) -> Region:
@@ -281,12 +304,26 @@ def folded_products(fragment: Fragment, held: TransposedMap, weights: Product, b
 
 def _chunk(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     if folds(fragment.target, x.m, weights.n, weights.k):
-        lanes = max(b.lanes for b in blocks_for(fragment.target, weights, x.m // FOLD, FOLD, transposed=True))
-        held = fold_in(fragment, x, kernel_bytes(weights, lanes))
-        region = folded_products(fragment, held, weights, held.end, kernels)
-        fold_out(fragment, region, x.m, y)
+        _folded(fragment, x, y, weights, kernels, transposed=False)
         return
     products(fragment, turn_in(fragment, x), weights, y, kernels)
+
+
+def _folded(
+    fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels, *, transposed: bool
+) -> None:
+    """Rows as M/8 x 8 pixels; of an x that is given as [K, M] the rows are written to L2 first."""
+    m = x.k if transposed else x.m
+    lanes = max(b.lanes for b in blocks_for(fragment.target, weights, m // FOLD, FOLD, transposed=True))
+    held = (fold_columns if transposed else fold_in)(fragment, x, kernel_bytes(weights, lanes))
+    region = folded_products(fragment, held, weights, held.end, kernels)
+    fold_out(fragment, region, m, y)
+
+
+def _folds_columns(target: Target, x: MatrixRows, weights: Product) -> bool:
+    """Whether an x that is given as [K, M] is folded: it has to fit L2 as rows, as pixels and as it is."""
+    room = 2 * x.k * l2.channel_stride(x.m) + x.m * l2.channel_stride(x.k) + l2.RESULT_ROOM
+    return folds(target, x.k, weights.n, x.m) and room <= target.limits.l2_bytes
 
 
 def kernel_bytes(weights: Product, lanes: int) -> int:
@@ -296,6 +333,9 @@ def kernel_bytes(weights: Product, lanes: int) -> int:
 
 def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
+    if fragment.context.policy.between and _folds_columns(fragment.target, x, weights):  # the model prefers one task
+        _folded(fragment, x, y, weights, kernels, transposed=True)
+        return
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
     held = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)

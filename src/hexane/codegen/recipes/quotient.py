@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import cores_log2, largest_shape
+from hexane.codegen.geometry import cores_log2, largest_shape, patch_count, work_shape
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
@@ -146,6 +146,10 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     unary.set_table(product, "exp2")
     product.dst = out.dma()
     product.shape = (1, 1, largest)
+    if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
+        coefficients = max(2, tasks.lanes_of(product)) * product.c
+        total = tasks.moved_bytes(product, alone=True)
+        product.shape = work_shape(context.target, a.w, a.h, coefficients, total)
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     tasks.streams_out(context.target, product, size, explicit=False, after=After.NOTHING)
     fragment.add(product)

@@ -24,6 +24,7 @@ from hexane.codegen.recipes.softmax_parts import (
     exponential,
     lock,
     powers_and_reciprocals,
+    reciprocal_sum,
     row_values,
     rows_as_channels,
     streamed,
@@ -168,6 +169,9 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
 
 def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> None:
     """Along C, or along H with rows as channels: maximum and sum in the neural engine, five tasks."""
+    if x.h == x.w == 1 and fragment.context.policy.between:  # the model prefers the general form
+        _one_pixel(fragment, x, y)
+        return
     c, h, w, source = x.c, x.h, x.w, x.dma()
     if along_h:
         c, h, source = h, c, replace(source, row=source.plane, plane=source.row)
@@ -209,6 +213,54 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     fragment.add(scale)
 
 
+def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
+    """Over the channels of one pixel: the differences stand along W, their powers as channels again (§13)."""
+    c, single, line = x.c, x.c * 16, l2.channel_stride(x.c)
+    small = Region(0, 16, 16, 16)
+    powers = Region(16, 16, single, single)
+    row = Region(16 + single, line, line, line)
+    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
+    top.src = x.dma()
+    top.source = Region(row.base + line, 16, single, single, single)
+    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
+    tasks.stays(top, small)
+    top.holds = True
+    fragment.add(top)
+    minus = difference(1, 1, c, broadcast2=Axes.C, transpose_out=True)
+    minus.patch = pe_patch(1, 1, operands=2)
+    tasks.resident(minus, replace(top.source, group=0), After.NE)
+    minus.source2 = small
+    _row_power(fragment, minus, row, powers, as_channels=True)
+    total = reciprocal_sum(fragment.target, c, 1, 1)
+    tasks.resident(total, powers, After.NE_RESULT)
+    tasks.stays(total, small)
+    total.holds = True
+    fragment.add(total)
+    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
+    scale.dst = y.dma()
+    scale.patch = pe_patch(1, 1, operands=2)
+    tasks.resident(scale, small, After.NE_RESULT)
+    scale.source2 = powers
+    tasks.streams_out(fragment.target, scale, row.base, after=After.NOTHING)
+    fragment.add(scale)
+
+
+def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, as_channels: bool = False) -> None:
+    """The differences as one row, a staging pair with their table; ``as_channels``: which writes channels."""
+    line = up(row.channel, 64)
+    walk = Dma(fragment.workspace(line), 0, line, line, line, line)
+    minus.dst, minus.dst_staged = walk, True
+    tasks.stays(minus, row, after=After.NOTHING)
+    fragment.add(minus)
+    power = exponential(fragment.target, 1, 1, minus.c, out_trans=as_channels)
+    power.src, power.src_staged = walk, True
+    tasks.choose_shape(fragment.target, power)
+    tasks.resident(power, row, After.PE_RESULT | After.STAGED)
+    tasks.stays(power, powers, after=After.NOTHING)
+    power.holds = True
+    fragment.add(power)
+
+
 def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Along an axis of length 1 of single pixels: the same chain on channels turned into a row."""
     line = l2.channel_stride(x.c)
@@ -222,21 +274,11 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     tasks.stays(top, vector)
     top.holds = True
     fragment.add(top)
-    walk = Dma(fragment.workspace(up(line, 64)), 0, up(line, 64), up(line, 64), up(line, 64), up(line, 64))
     minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
     minus.patch = pe_patch(1, 1, operands=2)
-    minus.dst, minus.dst_staged = walk, True
     tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT)
     minus.source2 = vector
-    tasks.stays(minus, replace(vector, base=line), after=After.NOTHING)
-    fragment.add(minus)
-    power = exponential(fragment.target, 1, 1, x.c)
-    power.src, power.src_staged = walk, True
-    tasks.choose_shape(fragment.target, power)
-    tasks.resident(power, replace(vector, base=line), After.PE_RESULT | After.STAGED)
-    tasks.stays(power, vector, after=After.NOTHING)
-    power.holds = True
-    fragment.add(power)
+    _row_power(fragment, minus, replace(vector, base=line), vector)
     total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
     total.patch = pe_patch(1, 1, operands=1)
     tasks.resident(total, vector, After.NE_RESULT)

@@ -51,8 +51,8 @@ def lock(planar: Plan, neural: Plan) -> None:
     planar.patch, neural.shape = joint_patch(s), (s, s, s)
 
 
-def exponential(target: Target, c: int, h: int, w: int) -> Plan:
-    plan = tasks.copy_plan(target, c, h, w)
+def exponential(target: Target, c: int, h: int, w: int, *, out_trans: bool = False) -> Plan:
+    plan = tasks.copy_plan(target, c, h, w, out_trans=out_trans)
     unary.set_table(plan, "exp2")
     return plan
 
@@ -73,17 +73,23 @@ def powers_and_reciprocals(
     lock(minus, power)
     tasks.resident(power, spare, After.FOLLOWS_PE)
     tasks.stays(power, spare)
-    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
-    unary.set_table(total, "reciprocal")
-    s = largest_shape(w, h)
-    if w <= 8 and h <= 8:
-        total.small_source, s = True, s if fragment.target.choices.small_patch else 4
-    total.shape = (s, s, s)
+    total = reciprocal_sum(fragment.target, c, h, w)
     tasks.resident(total, spare, After.FOLLOWS_NE)
     tasks.stays(total, small)
     for plan in (minus, power, total):
         plan.holds = True
         fragment.add(plan)
+
+
+def reciprocal_sum(target: Target, c: int, h: int, w: int) -> Plan:
+    """1 / sum over channels."""
+    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
+    unary.set_table(total, "reciprocal")
+    s = largest_shape(w, h)
+    if w <= 8 and h <= 8:
+        total.small_source, s = True, s if target.choices.small_patch else 4
+    total.shape = (s, s, s)
+    return total
 
 
 def row_values(x: Tensor, base: int) -> Region:

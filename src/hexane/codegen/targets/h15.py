@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hexane.codegen.encode import Fields
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.later import Later
+from hexane.codegen.targets.later import CHOICES, Later
 
 FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
 
@@ -12,6 +14,7 @@ FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
 class H15(Later):
     name = generation = "h15"
     idle_unicast = 1
+    choices = replace(CHOICES, weighs_pairs=True)
     shown = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
 
     def common(self, plan: Plan, values: Fields) -> None:

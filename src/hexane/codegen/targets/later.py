@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hexane.codegen.choices import Choices
-from hexane.codegen.cost import PE_GROUP_DMA_NS, dma_bytes, engine_ns
+from hexane.codegen.cost import PE_PIXEL_ONE_NS, dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
 from hexane.codegen.operations import After, Hint, PeKind, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
@@ -120,7 +120,7 @@ class Later(Packed):
             return 0
         engine = 0.0 if plan.pairs else self.pace * engine_ns(plan)  # operands that are kept cost nothing
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
-            engine = min(engine, plan.c * plan.groups * PE_GROUP_DMA_NS)
+            engine = min(engine, plan.c * plan.groups * PE_PIXEL_ONE_NS)
         if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
             taps = plan.c * plan.kh * plan.kw * plan.groups
             engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us
