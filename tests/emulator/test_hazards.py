@@ -64,3 +64,14 @@ def test_a_wait_for_too_early_a_reader_is_a_hazard() -> None:
     tasks = _tasks("apple/h13", "chain_attn_s64_dh64")
     tasks[7].set("TileDMADst.DMAConfig.DependencyInterval", 5)
     assert [(error.task, error.register) for error in hazards(tasks)] == [(7, "TileDMADst.DMAConfig.DependencyMode")]
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("L2.SourceCfg.Dependent", 1), ("L2.SourceCfg.Dependent", 2),
+    ("TileDMASrc.DMAConfig.DependencyMode", 1), ("TileDMADst.DMAConfig.DependencyMode", 2),
+])  # fmt: skip
+def test_the_first_task_has_nobody_to_follow(name: str, value: int) -> None:
+    tasks = _tasks("apple/h13", "unary_relu_c64")
+    assert hazards(tasks) == []
+    tasks[0].set(name, value)
+    assert [(error.task, error.register) for error in hazards(tasks)] == [(0, name)]

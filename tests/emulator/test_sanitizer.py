@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexane
 from emulator import apple_programs
 from hexane import isa
 from hexane.emulator import Program, emulate, run
@@ -125,6 +126,23 @@ MUTATIONS = {
     "wrong task number": Mutation("softmax_1x64x8x8", _set(2, **{"Header[0]__TID": 5}), 2, "Header[0].TID"),
     "second task marked first": Mutation("softmax_1x64x8x8", _set(1, **{"Header[0]__LNID": 0}), 1, "Header[0].LNID"),
     "end of chain too early": Mutation("softmax_1x64x8x8", _set(2, **{"Header[0]__EON": 1}), 2, "Header[8].TBE"),
+    "rows cut although L2 has room for them": Mutation(
+        "conv_probe_k1_c64_n64_s32_st1_g1_bias0_same",
+        _set(0, L2__SourceChannelStride__Stride=2),
+        0,
+        "L2.SourceChannelStride.Stride",
+        True,
+    ),
+    "window of no column": Mutation(
+        "unary_relu_c64", _set(0, L2__SourceChannelStride__Stride=0), 0, "L2.SourceChannelStride.Stride", True
+    ),
+    "window narrower than any of Apple's": Mutation(
+        "reduce_probe_max_ax3_1x1x1x512",
+        _set(0, L2__SourceChannelStride__Stride=1),
+        0,
+        "L2.SourceChannelStride.Stride",
+        True,
+    ),
     "size 0": Mutation("unary_relu_c64", _set(0, Common__InDepth__Din=0), 0, "Common.InDepth.Din"),
     "tile height 0": Mutation("unary_relu_c64", _set(0, Common__TileCfg__TileHeight=0), 0, "Common.TileCfg.TileHeight"),
     "kernel window 0": Mutation("unary_relu_c64", _set(0, Common__ConvCfg__Kw=0), 0, "Common.ConvCfg.Kw"),
@@ -160,6 +178,16 @@ def test_each_check_trips(name: str, facts: Path) -> None:
         emulate(_mutant(program, mutation.change), program.inputs)
     assert (caught.value.task, caught.value.register) == (mutation.task, mutation.register), caught.value
     assert (caught.value.address is not None) == mutation.address, caught.value
+
+
+@pytest.mark.parametrize("stride", [0, 1, 5])
+def test_part_of_the_only_channels_row(stride: int, facts: Path) -> None:
+    image = hexane.open_image(facts / "hwx" / "relu_w77.hwx")
+    inputs = {s.name: np.ones(s.shape, np.float16) for s in image.inputs}
+    assert emulate(image, inputs)
+    image.tasks[0].set("L2.SourceChannelStride.Stride", stride)
+    with pytest.raises(EmulationError, match="hold no row of 77 columns"):
+        emulate(image, inputs)
 
 
 def test_output_that_no_task_writes(facts: Path) -> None:

@@ -160,6 +160,9 @@ class Engine:
     def _pass_through(self, task: EngineTask, region: L2Region, extent: Extent, register: str) -> None:
         """A window or ring: it needs room of its own, and what it held before is gone."""
         if self.sanitize:
+            strict = extent.c > 1 or (task.unit == "NE" and extent.g == 1)
+            stride = CHANNEL_STRIDES[register]
+            self.l2.require_rows(region, extent, strict=strict, task=task.index, register=stride)
             self.l2.stream(region, region.window(extent), task=task.index, register=register)
 
     def _take_strips(self, task: EngineTask, operand: Operand) -> Callable[[], np.ndarray]:
@@ -236,6 +239,14 @@ class Engine:
         channel = -(-min(extent.w, 128) * element // 16) * 16
         row = L2Region(task.result.region.base, 0, 0, channel, 0, element)
         self._pass_through(task, row, Extent(1, 1, 1, 1, min(extent.w, 128)), "L2.ResultBase.Addr")
+
+
+CHANNEL_STRIDES = {
+    "L2.SourceBase.Addr": "L2.SourceChannelStride.Stride",
+    "L2.Src2Base.Addr": "L2.Src2ChannelStride.Stride",
+    "L2.ResultBase.Addr": "L2.ConvResultChannelStride.Stride",
+}
+"""Register of a region's base -> register of its channel stride."""
 
 
 @dataclass(frozen=True)

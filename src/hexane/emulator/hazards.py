@@ -31,6 +31,7 @@ from hexane.kernels import windows_of
 UNITS = ("NE", "PE")
 FOLLOWED = {1: "NE", 2: "PE"}
 """Values of a Dependent field."""
+FOLLOWING = ("L2.SourceCfg.Dependent", "L2.SourceCfg.Src2Dependent", "L2.Src2Cfg.Dependent")
 SOURCE_FLAGS = {"NE": "AliasConvSrc", "PE": "AliasPlanarSrc"}
 RESULT_FLAGS = {"NE": "AliasConvRslt", "PE": "AliasPlanarRslt"}
 NOBODY = -1
@@ -90,7 +91,7 @@ class TaskOrder:
     def next(self, task: EngineTask) -> list[EmulationError]:
         """The hazards of the next task."""
         sources, target = list(operands(task)), result(task)
-        errors = [*self._in_l2(task, sources, target), *self.memory.next(task)]
+        errors = [*self._leaders(task.registers), *self._in_l2(task, sources, target), *self.memory.next(task)]
         unit = self.units[task.unit]
         unit.latest = task.index
         unit.reader.forget(unit.has_read)
@@ -100,6 +101,17 @@ class TaskOrder:
         unit.writer.add(task.index, target)
         self.last = task.unit
         return errors
+
+    def _leaders(self, r: Registers) -> Iterator[EmulationError]:
+        """Waits for a task that is not there: an engine may wait for ever; no program of Apple's has one (APPLE)."""
+        for register in FOLLOWING:
+            unit = FOLLOWED.get(r[register])
+            if unit and self.units[unit].latest == NOBODY:
+                yield r.error(f"follows the {unit} task before, and there is none", register)
+        for config in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig"):
+            register = f"{config}.DependencyMode"
+            if r.index == 0 and r[register]:
+                yield r.error("waits for an earlier task, and this is the first", register)
 
     def _in_l2(
         self, task: EngineTask, sources: Sequence[tuple[Operand, Place]], target: Place

@@ -111,7 +111,8 @@ _ALIGNED = "16 K with a computed kernel and a table; effect unknown"
 _AT_A_TIME = "channels that a core takes at a time: changes speed"
 _SIDE = "side channels; H13 has these data in the core streams"
 _PLACE = (
-    "where in L2 a streamed operand passes through; space and overlap are checked (docs/reference/engine-h13.md 12.1)"
+    "where in L2 a streamed operand passes through; space, overlap and whole rows are checked "
+    "(docs/reference/engine-h13.md 12.1)"
 )
 _HAZARDS = "what the task waits for: no result depends on it, a missing wait is refused (docs/reference/hazards.md)"
 _UNUSED = "the DMA engine is off, so the register is not read"

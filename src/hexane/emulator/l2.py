@@ -141,6 +141,10 @@ class L2Marks:
         return latest if latest > settled else self.nobody
 
 
+SMALLEST_WINDOW = 16
+"""Columns that any window of Apple's programs holds: 16 of strips, else 32 (docs/reference/engine-h13.md 7.1)."""
+WIDEST_ROW = 128
+"""Columns of a row that stands in L2 whole; wider ones pass through a window (docs/reference/engine-h13.md 7.1)."""
 MOST_RECENT = 32
 """Places that are compared one by one."""
 
@@ -195,6 +199,27 @@ class L2:
         self.require_inside(region, extent, task=task, register=register)
         self.require_distinct(region, extent, task=task, register=register)
         self.shadow.add(-(task + 1), Place(region, extent))
+
+    def require_rows(self, region: L2Region, extent: Extent, *, strict: bool, task: int, register: str) -> None:
+        """Refuse a channel stride that holds no whole row of a tensor passing through although L2 has room for it.
+
+        An M1 hangs on a wrong one (docs/reference/engine-h13.md 4.10, SILICON). Apple's programs keep whole rows of up
+        to 128 columns wherever these fit behind the base (``strict``; not single channels of the planar engine and of
+        several groups), and 16 columns and more of others: 1,414 tasks, no exception (APPLE).
+        """
+        if region.holds(extent.w):
+            return
+        row = -(-extent.w * region.element // UNIT) * UNIT
+        whole = region.base + row * extent.c * extent.d * extent.h
+        if region.channel < SMALLEST_WINDOW * region.element or (
+            strict and extent.w <= WIDEST_ROW and whole < self.room
+        ):
+            raise EmulationError(
+                f"{region.channel} bytes from channel to channel hold no row of {extent.w} columns ({row} bytes)",
+                task=task,
+                register=register,
+                address=region.base,
+            )
 
     def require_inside(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""

@@ -7,6 +7,7 @@ none of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -161,8 +162,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with after_failure(kind is not None):
+            self.close()
 
     def close(self) -> None:
         """Unload every segment, the last one first; the session may be used again and loads them anew.
@@ -216,13 +218,15 @@ class Session:
         run = Run(values={**program.checked(inputs), **checked_state(program.states, state)})
         for number, segment in enumerate(program.segments):
             start = time.perf_counter()
-            loaded = self._load(number, segment)
+            loaded, failed = self._load(number, segment), True
             try:
                 run.values.update(loaded.run(run.values))
                 called = getattr(loaded, "seconds", None)
+                failed = False
             finally:
                 if not keep:
-                    self._loaded.pop(number).close()
+                    with after_failure(failed):
+                        self._loaded.pop(number).close()
             run.seconds.append(time.perf_counter() - start)
             run.call_seconds.append(run.seconds[-1] if called is None else called)
             if on_segment is not None:
@@ -246,6 +250,11 @@ class Session:
             if number not in self._loaded:
                 self._loaded[number] = OnHost(segment) if segment.graph is not None else self.device.load(segment)
             return self._loaded[number]
+
+
+def after_failure(failed: bool) -> contextlib.suppress:
+    """Around a close: where something ``failed`` before it, that is the news, and not that the close fails, too."""
+    return contextlib.suppress(*((HexaneError,) if failed else ()))
 
 
 def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
