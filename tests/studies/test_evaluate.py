@@ -216,6 +216,16 @@ def test_a_block_goes_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(key.startswith("piece-") for key in sent) == 3 + (1 + 3) * blocks
 
 
+def test_data_that_are_missing_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed, starts = pytest.importorskip("distributed"), []
+    monkeypatch.setattr(distributed, "LocalCluster", lambda **options: starts.append(options))
+    (tmp_path / "data.txt").write_text("1")
+    for path, words in ((tmp_path / "none.npz", "no such file"), (tmp_path / "data.txt", "is no data set")):
+        with pytest.raises(HexaneError, match=words):
+            hexane.evaluate(network(), path, where=Cluster(2))
+    assert not starts
+
+
 def threads(number: int) -> dict[str, np.ndarray]:
     return {"threads": np.asarray(thread_count()), "trim": np.asarray(os.environ["MALLOC_TRIM_THRESHOLD_"])}
 

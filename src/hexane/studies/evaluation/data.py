@@ -123,9 +123,19 @@ def _names(ports: Sequence[Port]) -> str:
 
 
 def read_code(content: Any) -> tuple[Any, str | None]:
-    """What ``dataset()`` of a Python file gives, and the file's name; anything else as it is, without a name."""
-    if isinstance(content, str | Path) and Path(content).suffix == ".py" and Path(content).is_file():
-        return from_code(Path(content)), str(content)
+    """What ``dataset()`` of a Python file gives, and the file's name; anything else as it is, without a name.
+
+    Raises UsageError for a path that is no data set.
+    """
+    if not isinstance(content, str | Path):
+        return content, None
+    path = Path(content)
+    if not path.exists():
+        raise UsageError("there is no such file or folder", where=str(path))
+    if path.suffix == ".py" and path.is_file():
+        return from_code(path), str(content)
+    if path.suffix != ".npz" and not path.is_dir():
+        raise UsageError("is no data set", where=str(path), hint=".npz, a folder, or .py with a function dataset()")
     return content, None
 
 
@@ -149,11 +159,7 @@ def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = No
     path = Path(content)
     if path.is_dir():
         return _of_folder(path, ports, normalize)
-    if not path.is_file():
-        raise UsageError("there is no such file or folder", where=str(path))
-    if path.suffix == ".npz":
-        return _of_arrays(_npz(path), ports, str(path))
-    raise UsageError("is no data set", where=str(path), hint=".npz, a folder, or .py with a function dataset()")
+    return _of_arrays(_npz(path), ports, str(path))
 
 
 def sample_shapes(content: Any, extents: Extents) -> dict[str, Shape]:

@@ -31,7 +31,7 @@ from hexane.studies.evaluation.network import (
 )
 from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, digest, result_here, results, started
 
-PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 0.5, 30.0, 128, 2000
+PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 2.0, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
 longer, so that neither the scheduler nor the folder of pieces has much to do (docs/scale.md)."""
 LEAST = 32
@@ -236,8 +236,8 @@ def evaluate(
     ]
     stop_rule = None if until is None else Until.parse(until)
     place = where or Cluster()
+    samples, name = read_code(data)
     with started(place):
-        samples, name = read_code(data)
         network = open_model(model, shapes=shapes, bind=bind, data=samples)
         dataset = open_data(samples, input_ports(network.graph), normalize=normalize, name=name)
         judge = metric_named(metric, output, dataset.alphabet)

@@ -103,6 +103,7 @@ def _processes(where: Cluster) -> Any:
 
 
 def _client(distributed: Any, address: str | None, patience_s: float) -> Any:
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a scheduler that dies is met here, in a line
     end = time.monotonic() + patience_s
     while True:
         try:
@@ -203,6 +204,8 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
             try:
                 ready = _ready(way)
             except _Gone:
+                message = f"no scheduler answers at {where.scheduler} any more: waiting {where.patience_s:.0f} s for another"
+                warnings.warn(message, UserWarning, stacklevel=2)
                 _close(client)
                 client = connect()
                 way, under = _UnderWay(client, store), [inner[key] for key in way.futures]
