@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from hexane.errors import HexaneError, UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.studies.evaluation import intervals
-from hexane.studies.evaluation.evaluate import MOST_IN_PIECE
+from hexane.studies.evaluation.evaluate import MOST_IN_PIECE, Course, Until
+from hexane.studies.evaluation.figures import difference
 from hexane.studies.evaluation.metrics import metric_named
 from hexane.studies.pieces import Cluster, Piece, Store, results, started
 
@@ -166,6 +168,39 @@ def test_an_interval_that_is_tight_enough_ends_it() -> None:
     assert high - low <= 0.1
     early = hexane.evaluate(network(), samples(2000), until="difference:2%", layers=0).rows[0]
     assert early.samples < row.samples
+
+
+def _often(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    draw = rng.random(6000)
+    return np.select([draw < 0.01, draw > 0.98], [1.0, -1.0]), -0.01
+
+
+def _seldom(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    return (rng.random(6000) < 0.004).astype(float), 0.004
+
+
+def _skewed(rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    return np.where(rng.random(6000) < 0.06, rng.exponential(0.25, 6000) - 0.03, 0), 0.06 * 0.22
+
+
+@pytest.mark.parametrize("drawn", [_often, _seldom, _skewed])
+def test_intervals_of_courses_that_stop_hold_the_truth(drawn: Callable[..., tuple[np.ndarray, float]]) -> None:
+    """The differences of 300 data sets whose mean is known."""
+    rng, inside, stopped, top1 = np.random.default_rng(7), 0, 0, metric_named("top1", None, ())
+    blocks = [np.arange(first, first + 20) for first in range(0, 6000, 20)]
+    for _ in range(300):
+        gap, mean = drawn(rng)
+        course = Course(None, None, None, top1, Until.parse("difference:1%"), blocks)  # type: ignore[arg-type]
+        for number, block in enumerate(blocks):
+            zeros, ones = np.zeros(20), np.ones(20)
+            plain, engine = ({"above": above, "below": ones, "seconds": np.zeros(())} for above in (zeros, gap[block]))
+            course.take(number, plain, engine)
+        count = 20 * course.used
+        plain, engine = ({"above": above, "below": np.ones(count)} for above in (np.zeros(count), gap[:count]))
+        low, high = difference(plain, engine).interval or (0.0, 0.0)
+        inside += low <= mean <= high
+        stopped += course.stopped
+    assert stopped > 280 and inside >= 0.9 * 300, (stopped, inside)
 
 
 def test_finished_pieces_are_not_computed_again(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store,
 PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 2.0, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
 longer, so that neither the scheduler nor the folder of pieces has much to do (docs/scale.md)."""
-LEAST = 32
+LEAST, LONGER = 32, 1.5
 """Samples before an interval may end an evaluation."""
 SEED = 20_240_229
 LAYERS = 16
@@ -77,6 +77,7 @@ class Course:
     layers: dict[int, Result] = field(default_factory=dict)
     error: HexaneError | None = None
     used: int = 0
+    looks: int = 0
     stopped: bool = False
 
     def take(self, block: int, plain: Result, engine: Result) -> None:
@@ -87,9 +88,12 @@ class Course:
             self.stopped = self._enough()
 
     def _enough(self) -> bool:
-        if self.until is None or self.used == len(self.blocks):
-            return False
-        if sum(map(len, self.blocks[: self.used])) < LEAST:
+        """Whether the interval is tight enough, asked at 32, 48, 72 ... samples: who looks after every block stops at a
+        lucky one."""
+        looks, count = self.looks, sum(map(len, self.blocks[: self.used]))
+        while count >= LEAST * LONGER**self.looks:
+            self.looks += 1
+        if self.until is None or self.used == len(self.blocks) or self.looks == looks:
             return False
         plain, engine = self._so_far()
         estimate = difference(plain, engine) if self.until.of == "difference" else side(self.metric, engine)

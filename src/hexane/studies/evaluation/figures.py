@@ -117,6 +117,11 @@ class Evaluation:
         }  # fmt: skip
 
 
+FEW = 20
+"""Differing samples from which their spread is believed: of simulated data sets with rare and skewed differences 91 to
+95 % are within the interval of the moment that stops (tests/studies/test_evaluate.py), of fewer samples 60 to 70 %."""
+
+
 def joined(results: list[Result]) -> Result:
     """Samples of several pieces, one behind the other."""
     names = [name for name in results[0] if name != "seconds"]
@@ -136,14 +141,17 @@ def side(metric: Metric, result: Result) -> Side:
 def difference(plain: Result, engine: Result) -> Side:
     """Engine less float32. Of ratios both have the same denominators: labels decide these.
 
-    Where no score differs a spread of zero proves little: the limits are Wilson's of the share of samples that may.
+    Where fewer than 20 scores differ their spread proves little: the limits then hold Wilson's of the share of samples
+    that may differ, each by 1, or by the largest difference that was seen where that is more.
     """
-    gap = engine["above"] - plain["above"]
-    below = plain["below"]
-    if not gap.any():
-        most = wilson(0, gap.size)[1]
-        return Side(0.0, (-most, most))
-    return Side(float(gap.sum() / below.sum()), of_ratio(gap, below))
+    gap, below = engine["above"] - plain["above"], plain["below"]
+    differing, interval = int(np.count_nonzero(gap)), of_ratio(gap, below)
+    if differing < FEW and np.isfinite(gap).all():
+        largest = max(1.0, float(np.abs(gap).max() / below.mean()))
+        most = wilson(differing, gap.size)[1] * largest
+        low, high = interval or (0.0, 0.0)
+        interval = min(low, -most), max(high, most)
+    return Side(float(gap.sum() / below.sum()), interval)
 
 
 def worst_of(metric: Metric, indices: np.ndarray, plain: Result, engine: Result) -> list[dict[str, Any]]:

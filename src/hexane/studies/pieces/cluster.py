@@ -204,7 +204,9 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
             try:
                 ready = _ready(way)
             except _Gone:
-                message = f"no scheduler answers at {where.scheduler} any more: waiting {where.patience_s:.0f} s for another"
+                message = (
+                    f"no scheduler answers at {where.scheduler} any more: waiting {where.patience_s:.0f} s for another"
+                )
                 warnings.warn(message, UserWarning, stacklevel=2)
                 _close(client)
                 client = connect()
