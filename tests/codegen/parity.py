@@ -8,7 +8,6 @@ from __future__ import annotations
 
 L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
 STACKED = "stacked work units of a copy that stays and of a product of pairs"
-PAGES = "page masks leave out the pages between two kept regions"
 PIXELS = "the last copy shares cores among several inputs, through scratch"
 PLANAR_POWER = "logarithm, planar product, exponential; ours has the product on the neural engine, as H17"
 
@@ -23,9 +22,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "h14": {
         "env_chain_creadout_h16_s128": L2_CHAIN,
         "gasel_rrb_1x8x375x375": "the condition is kept and read again, results lie interleaved by eight in scratch",
-        "norm_softmax_a1_1x8x1x64": "the reciprocal of few channels has small-source mode",
-        "norm_softmax_a3_1x1x256x256": PAGES,
-        "norm_softmax_a3_1x8x128x128": PAGES,
         "norm_softmax_a3_1x8x64x64": "a strip of 0x60 bytes behind the pad of the map that is loaded",
     },
     "h15": {},

@@ -6,12 +6,14 @@ In dialect ``apple``; the default dialect writes another form where that is pred
 from __future__ import annotations
 
 import hashlib
+import warnings
 
 import pytest
 
 import hexane
 from codegen.parity import DIFFERENT
 from codegen.programs import differences, every_program, expected_tasks, graph_of, load, one_layer, several_layers
+from hexane.codegen.defects import DefectWarning
 
 MISFITS = DIFFERENT["h13"]
 H13 = [pytest.param(path, id=path.stem) for path in (*one_layer("h13"), *several_layers("h13"))]
@@ -44,6 +46,22 @@ def test_the_default_is_never_predicted_slower(path):
         return
     found = differences(default.images[0].tasks, apples.images[0].tasks)
     assert not found or hexane.estimate(default).engine_us <= hexane.estimate(apples).engine_us, found
+
+
+CHAINS = {"h13": "M1", "h14": "M2", "h16g": "M4"}
+"""A chip of every target that chains of layers are known for."""
+
+
+@pytest.mark.parametrize(
+    ("path", "chip"),
+    [pytest.param(p, chip, id=f"{t}-{p.stem}") for t, chip in CHAINS.items() for p in several_layers(t)],
+)
+def test_chains_pass_the_check_of_compile(path, chip):
+    """Apple's words are all known to the emulator: no op is left to the host instead."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DefectWarning)
+        program = hexane.compile(graph_of(load(path)), chip, dialect="apple")
+    assert {segment.kind for segment in program.segments} == {"engine"}
 
 
 def surfaces_of(image):

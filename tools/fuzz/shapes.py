@@ -11,12 +11,14 @@ from typing import Any
 
 from fuzz.sketch import Data, Input, Ref, Sketch, Step
 from hexane.chips import GENERATIONS, Generation
+from hexane.codegen.l2 import UNIT
 from hexane.graph.registry import lookup
 
 MACS = 40_000_000
 """Multiply-accumulates of a convolution, at most: beyond them it takes its channels one by one."""
 ELEMENTS = 1_100_000
 ELEMENT_BYTES = 2
+L2_GRANULE_BYTES = UNIT
 
 Shape = tuple[int, int, int, int]
 
@@ -52,13 +54,13 @@ class Drawn:
 
     def width(self, most: int = 8) -> int:
         """A row that fills granules of memory, or is one element off."""
-        granule = self.chance.choice((self.limits.dma_granule_bytes, self.limits.l2_granule_bytes)) // ELEMENT_BYTES
+        granule = self.chance.choice((self.limits.dma_granule_bytes, L2_GRANULE_BYTES)) // ELEMENT_BYTES
         return self.near(granule * self.chance.choice([n for n in (1, 2, 3, 4, 8) if n <= most]))
 
     def full_l2(self, part: int = 1) -> Shape:
         """A map that fills L2, or a part of it, to the row."""
         width = self.width()
-        granule = self.limits.l2_granule_bytes
+        granule = L2_GRANULE_BYTES
         row = -(-width * ELEMENT_BYTES // granule) * granule
         total = self.limits.l2_bytes // part
         channels = self.chance.choice((1, 3, 8, 15, 16, 17, 32, 64, 127, 128, 255, 256))

@@ -148,6 +148,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("TileDMADst.DMAConfig.CrH", "3 in all programs; effect unknown", "H15 on", _crh),
     Ignored("TileDMADst.Filler.*", "a spare register, written for its length", "H14", _later),
     Ignored("Common.GroupConvCfg.UnicastCin", _AT_A_TIME, "H14 on, copy", _copies),
+    Ignored("Common.Cfg.Unk23", "unknown; the next task is the other unit's and does not wait", "H14 on", _later),
     Ignored("Common.Cfg.FillLowerNEFirst", "which cores work first: changes speed", "H14 on", _later),
     Ignored("Common.Cfg.L2Barrier", "waits in L2; tasks run in order here", "H16 on", _later),
     Ignored("Common.Cfg.ForwardBarrier", "waits in L2; tasks run in order here", "H16 on", _later),

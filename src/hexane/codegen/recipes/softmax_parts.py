@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import joint_patch, joint_shape, largest_shape, pe_patch, up
+from hexane.codegen.geometry import is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import (
     BINARY,
     MAC_SUM,
@@ -86,7 +86,7 @@ def reciprocal_sum(target: Target, c: int, h: int, w: int) -> Plan:
     total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
     unary.set_table(total, "reciprocal")
     s = largest_shape(w, h)
-    if w <= 8 and h <= 8:
+    if is_small_source(target, w, h, 0):
         total.small_source, s = True, s if target.choices.small_patch else 4
     total.shape = (s, s, s)
     return total

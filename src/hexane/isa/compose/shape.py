@@ -119,12 +119,12 @@ class TaskShape:
         base = CELL * get(f"L2.{side}Base.Addr")
         return base, base + row + sum((extents.steps(axis) - 1) * step[axis] for axis in AXES)
 
-    def finds_in(self, first: int, end: int) -> bool:
-        """Whether a source that stands in L2 begins within these bytes."""
+    def resident(self) -> list[int]:
+        """Where the sources that stand in L2 begin."""
         get = self.get
-        if not self.reads_first and first <= CELL * get("L2.SourceBase.Addr") < end:
-            return True
-        return self.two_operands and not self.reads_second and first <= CELL * get("L2.Src2Base.Addr") < end
+        first = [] if self.reads_first else [CELL * get("L2.SourceBase.Addr")]
+        second = self.two_operands and not self.reads_second
+        return [*first, CELL * get("L2.Src2Base.Addr")] if second else first
 
 
 FP16 = 2
@@ -135,23 +135,27 @@ def live_pages(shapes: Sequence[TaskShape]) -> list[int]:
     """For each task the mask of the 64 KiB pages of L2 that hold data which it or a later task reads; 0 for the last.
 
     Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;
-    the page of the byte behind it counts too, where L2 has one. A result of a task that runs patch by patch behind the
-    planar task before counts from that task on.
+    what stands at one address is read as the last task wrote it. The page of the byte behind counts too, where L2 has
+    one. Of a pair that runs patch by patch, planar task first, the second's result counts from the first on; what the
+    first reads counts until the second is done where that is a task of the cores.
     """
     masks = [0] * len(shapes)
+    paired = [i > 0 and shape.get("L2.SourceCfg.Dependent") == BEHIND_PLANAR for i, shape in enumerate(shapes)]
+    crossed = [*(pair and not shape.planar for pair, shape in zip(paired, shapes)), False]
+    places: list[tuple[int, int, int, int]] = []  # first byte, end, first task, last task
     for i, shape in enumerate(shapes):
-        live = []
+        for base in shape.resident():
+            at = next((k for k in reversed(range(len(places))) if places[k][0] <= base < places[k][1]), None)
+            if at is not None:
+                places[at] = (*places[at][:3], i + crossed[i + 1])
         if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
-            live.append(shape.span("Source"))
-        beside = 0
+            places.append((*shape.span("Source"), i, i))
         if not shape.writes:
-            live.append(shape.span("Result"))
-            beside = int(i > 0 and shape.get("L2.SourceCfg.Dependent") == BEHIND_PLANAR)
-        for first, end in live:
-            last = max([i, *(k for k in range(i + 1, len(shapes)) if shapes[k].finds_in(first, end))])
-            pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
-            for k in range(i - beside, last + 1):
-                masks[k] |= pages
+            places.append((*shape.span("Result"), i - paired[i], i))
+    for first, end, begin, last in places:
+        pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
+        for k in range(begin, last + 1):
+            masks[k] |= pages
     if masks:
         masks[-1] = 0
     return masks
