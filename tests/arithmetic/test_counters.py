@@ -45,3 +45,17 @@ def test_table_ends():
     table = arithmetic.function_table("sigmoid")
     x = np.array([-20, -9.9375, -9.93, 0, 8.3, 8.3203125, np.inf, np.nan], np.float16)
     assert counters.table_ends(table, x) == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2.0**-6, 1.0, 8.0, 40.0, 2000.0])
+def test_no_sum_overflows_that_is_said_not_to(kind, size):
+    rng = np.random.default_rng(9)
+    with np.errstate(all="ignore"):
+        x = (halves(rng, (1, 32, 5, 5), kind) * np.float16(size)).astype(np.float16)
+    w, bias = halves(rng, (6, 32, 3, 3), "unit"), (rng.standard_normal(6) * 30).astype(np.float16)
+    sums = arithmetic.conv2d(x, w, bias, pads=(1, 1, 1, 1), post_scale=2.0)
+    claim = counters.may_overflow(x, w, bias, 2.0)
+    assert claim or np.isfinite(sums).all()
+    if size <= 1 and kind == "unit":
+        assert not claim

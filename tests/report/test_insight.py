@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import hexane
 from hexane.arithmetic.counters import product_losses
 from hexane.graph import GraphBuilder
-from hexane.numerics.insight import _error, every_value, examine
+from hexane.numerics.insight import _Numbers, every_value, examine
 from hexane.numerics.losses import by_term, dropped_share, sum_losses
 from report.networks import small
 
@@ -70,7 +70,7 @@ def test_errors_are_those_of_the_values_that_are_finite_in_both(seed, broken) ->
     both = np.isfinite(got) & np.isfinite(wanted)
     a, b = got[both].astype(np.float64), wanted[both].astype(np.float64)
     with np.errstate(all="ignore"):
-        relative, largest, cosine = _error(got, wanted)
+        relative, largest, cosine = _Numbers(got).error(wanted)
     if not a.size:
         assert (relative, largest, cosine) == (0.0, 0.0, 1.0)
         return

@@ -25,6 +25,23 @@ def table_ends(table: ArrayLike, x: ArrayLike) -> int:
     return int(np.count_nonzero((v <= low) | (v >= high)))
 
 
+def may_overflow(x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, scale: float) -> bool:
+    """False where no sum of a convolution can become infinite, all of its products of one sign, of the largest input.
+
+    ``x`` and ``w`` (O, ...) as for `product_losses`; ``bias`` float16 (O,) or None; ``scale``: the factor behind it.
+    """
+    top = int((halfwords(x) & 0x7FFF).max(initial=0))
+    if top >= 0x7C00:  # exponent 31, which the multiplier reads as a number
+        return True
+    sums = np.abs(w.reshape(len(w), -1).astype(np.float32)).sum(1) * np.uint16(top).view(np.float16).astype(np.float32)
+    peak = float(np.max(sums if bias is None else sums + np.abs(bias.astype(np.float32)), initial=0.0))
+    return not peak * max(1.0, abs(scale)) < SAFE
+
+
+SAFE = 32000.0
+"""Below 2^15 by more than products and sums are rounded."""
+
+
 def product_losses(
     x: ArrayLike,
     w: ArrayLike,

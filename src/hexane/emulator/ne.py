@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic import convolution
-from hexane.arithmetic.counters import product_losses, table_ends
+from hexane.arithmetic.counters import may_overflow, product_losses, table_ends
 from hexane.arithmetic.elementwise import Pointwise
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.integer import prepare_scaled
@@ -286,10 +286,12 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         if not observe:
             return Events(("sum-order",) if _has_infinity(values) else ())
         x, kernel = source(operands[0]), fetched.read()
-        activation = _activation(r, kernel)
-        before = values if activation is None else work_of(kernel, None)(x)
+        activation, (w, bias) = _activation(r, kernel), weights(kernel)
+        plain = form == "direct" and not integers and (kernel is None or kernel.scales is None)
+        within = plain and not isinstance(activation, np.ndarray) and not may_overflow(x, w, bias, scale)
+        before = values if activation is None or within else work_of(kernel, None)(x)
         rounded, dropped = product_losses(
-            x, weights(kernel)[0], strides=place["strides"], pads=(window.top, window.left),
+            x, w, strides=place["strides"], pads=(window.top, window.left),
             output=values.shape[-2:], groups=groups,
         )  # fmt: skip
         met = int(np.isinf(before).sum())

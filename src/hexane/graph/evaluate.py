@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.bits import in_dtype
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.parts import Block, Function, Op, Value
@@ -116,8 +117,7 @@ def declared(array: np.ndarray, type_: Any, where: str) -> Any:
         raise GraphError(f"{where} is declared {type_} and came out with shape {array.shape}")
     if type_.carrier.kind == "U":
         return array
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(array.astype(type_.carrier, copy=False)).reshape(array.shape)
+    return np.ascontiguousarray(in_dtype(array, type_.carrier)).reshape(array.shape)
 
 
 CHOOSES_FROM_X = frozenset({"gather", "gather_along_axis", "gather_nd"})
@@ -129,6 +129,9 @@ class Evaluation:
 
     ``doubtful``: no declared type is trusted to bound what an op makes.
     """
+
+    narrows = False
+    """Whether results stay in their declared dtypes, for evaluations that widen what they read."""
 
     def __init__(self, typed: bool = False, doubtful: bool = False) -> None:
         self.typed = typed
@@ -170,10 +173,11 @@ class Evaluation:
         array = np.asarray(array)
         if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
             raise GraphError(f"{op.describe()} is declared {type_} and came out with shape {array.shape}")
-        dtype_needed = eval_dtype(type_.dtype)
-        if self.typed and type_.carrier.kind != "U":
-            array = array.astype(type_.carrier, copy=False)
-        return array if dtype_needed.kind == "U" else array.astype(dtype_needed, copy=False)
+        if type_.carrier.kind == "U":
+            return array
+        if self.typed:
+            array = in_dtype(array, type_.carrier)
+        return array if self.narrows else array.astype(eval_dtype(type_.dtype), copy=False)
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """Evaluate one op; its results. Errors carry the op's name."""

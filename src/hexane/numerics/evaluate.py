@@ -10,6 +10,7 @@ import numpy as np
 from hexane import chips
 from hexane.arithmetic import tier
 from hexane.arithmetic.formats import canonical, to_bytes
+from hexane.bits import in_dtype
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
@@ -77,8 +78,7 @@ def evaluate(
 def _typed(array: Any, type_: Any) -> Any:
     if not isinstance(type_, TensorType) or type_.carrier.kind == "U":
         return array
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(array).astype(type_.carrier, copy=False)
+    return in_dtype(np.asarray(array), type_.carrier)
 
 
 def _factor_on(generation: str) -> Callable[[float], float]:
@@ -95,6 +95,8 @@ class EngineEvaluation(Evaluation):
     ``on_engine`` collects the ops that a rule took, ``on_host`` the others with the reason. ``cut`` names results that
     end the run of ops behind a sum early, as the compiler wrote it.
     """
+
+    narrows = True
 
     def __init__(self, chip: Chip, on: Transformations, observe: Observer | None = None) -> None:
         super().__init__(typed=True)

@@ -136,11 +136,12 @@ def _layer(
     op: Op, part: int, reference_values: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]
 ) -> LayerInsight:
     got = reference_values[op.output].astype(np.float32)
+    numbers = _Numbers(got)
     finite = got if np.isfinite(np.add.reduce(got, None, np.float64)) else got[np.isfinite(got)]
     local = _Local(reference_values)
     run, extracted = [op], None
     try:
-        extracted = _error(got, local.float32(op.output))[0]
+        extracted = numbers.error(local.float32(op.output))[0]
         run = local.run
     except HexaneError:
         pass  # an op that the reference cannot compute alone has no local error
@@ -149,7 +150,7 @@ def _layer(
     nonfinite = 0
     if expected is not None and expected.shape == got.shape and expected.dtype.kind in "fiub":
         expected = expected.astype(np.float32)
-        error, largest, cosine = _error(got, expected)
+        error, largest, cosine = numbers.error(expected)
         if finite is not got:
             nonfinite = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
     extra = _losses(run, local)
@@ -223,24 +224,34 @@ class _Local:
         """A value as the engine's memory holds it (fp16)."""
         if value.is_constant:
             return np.asarray(value.data, np.float16)
+        if value in self.seen and self.seen[value].dtype == np.float16:
+            return self.seen[value]
         with np.errstate(over="ignore"):
             return np.asarray(self.float32(value, False), np.float16)
 
 
-def _error(got: np.ndarray, expected: np.ndarray) -> tuple[float, float, float]:
-    """(relative root-mean-square error, largest absolute error, cosine) over the values that are finite in both."""
-    a, b = got.ravel().astype(np.float64), expected.ravel().astype(np.float64)
-    difference = a - b
-    if not np.isfinite(squares := _dot(difference, difference)):
-        both = np.isfinite(a) & np.isfinite(b)
-        a, b, difference = a[both], b[both], difference[both]
-        squares = _dot(difference, difference)
-    if not a.size:
-        return 0.0, 0.0, 1.0
-    size, off = sqrt(_dot(b, b)), sqrt(squares)
-    norm = size * sqrt(_dot(a, a))
-    relative = off / size if size else (0.0 if off == 0 else float("inf"))
-    return relative, float(np.max(np.abs(difference))), _dot(a, b) / norm if norm else float(not off)
+class _Numbers:
+    """A layer's values in float64, held against others."""
+
+    def __init__(self, got: np.ndarray) -> None:
+        self.values = got.ravel().astype(np.float64)
+        self.squares = _dot(self.values, self.values)
+
+    def error(self, expected: np.ndarray) -> tuple[float, float, float]:
+        """(relative root-mean-square error, largest absolute error, cosine) over the values that are finite in both."""
+        a, b, own = self.values, expected.ravel().astype(np.float64), self.squares
+        difference = a - b
+        if not np.isfinite(squares := _dot(difference, difference)):
+            both = np.flatnonzero(np.isfinite(difference))
+            a, b, difference = a[both], b[both], difference[both]
+            squares, own = _dot(difference, difference), _dot(a, a)
+        if not a.size:
+            return 0.0, 0.0, 1.0
+        size, off = sqrt(_dot(b, b)), sqrt(squares)
+        norm = size * sqrt(own)
+        relative = off / size if size else (0.0 if off == 0 else float("inf"))
+        largest = max(abs(float(difference.max())), abs(float(difference.min())))
+        return relative, largest, _dot(a, b) / norm if norm else float(not off)
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:

@@ -7,6 +7,7 @@ is dropped (docs/reference/numerics.md 3.1, 3.3; docs/reference/limits.md 13).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf, log2
 from typing import TYPE_CHECKING
 
@@ -132,11 +133,17 @@ def dropped_share(x: np.ndarray, w: np.ndarray) -> float:
 
 def _exponents(values: np.ndarray) -> np.ndarray:
     """(rows, 31): how many non-zero elements of each row have exponent -14 .. 16."""
-    significand, exponent = decode_multiplier(halfwords(np.ascontiguousarray(values, np.float16)))
-    rows = np.broadcast_to(np.arange(values.shape[0])[:, None], values.shape)
-    there = significand != 0
-    flat = rows[there] * 31 + exponent[there] + 14
-    return np.bincount(flat, minlength=31 * values.shape[0]).reshape(-1, 31).astype(np.float64)
+    rows = values.shape[0]
+    index = _indices()[halfwords(np.ascontiguousarray(values, np.float16))]
+    index += np.arange(0, 32 * rows, 32)[:, None]
+    return np.bincount(index.ravel(), minlength=32 * rows).reshape(-1, 32)[:, :31].astype(np.float64)
+
+
+@cache
+def _indices() -> np.ndarray:
+    """Of every halfword its exponent above -14, as the multiplier reads it; 31 for zero."""
+    significand, exponent = decode_multiplier(np.arange(1 << 16, dtype=np.uint16))
+    return np.where(significand == 0, 31, exponent + 14)
 
 
 def table_end_share(op: Op, x: np.ndarray) -> float | None:

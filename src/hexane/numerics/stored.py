@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.bits import in_dtype
 from hexane.graph.evaluate import Evaluation, checked_input, declared
 from hexane.graph.types import TensorType
 
@@ -41,5 +42,4 @@ class _Stored(Evaluation):
 def _rounded(value: Value, array: Any) -> Any:
     if not isinstance(value.type, TensorType) or not isinstance(array, np.ndarray) or array.dtype != np.float32:
         return array
-    with np.errstate(all="ignore"):
-        return array.astype(np.float16).astype(np.float32)
+    return in_dtype(array, np.dtype(np.float16)).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,8 @@ def gain_of_scaling(session: Session, insight: Insight) -> str:
     if not insight.scaling or session.autoscale is not None:
         return ""
     before = _rows(session, insight.values)
+    if any(row.relative == inf for row in before):  # float32 gives zeros: there is no error to be lessened
+        return ""
     after = _rows(session, _scaled(session, insight)[2])
     if not _helps(before, after):
         return ""
