@@ -64,6 +64,16 @@ def test_chains_pass_the_check_of_compile(path, chip):
     assert {segment.kind for segment in program.segments} == {"engine"}
 
 
+@pytest.mark.parametrize(
+    ("path", "chip"),
+    [pytest.param(p, chip, id=f"{t}-{p.stem}") for t, chip in CHAINS.items() for p in several_layers(t)],
+)
+def test_the_default_is_never_slower_than_apples_chains(path, chip):
+    graph = graph_of(load(path))
+    default, apples = (hexane.estimate(hexane.compile(graph, chip, dialect=d)).engine_us for d in ("default", "apple"))
+    assert default <= apples * (1 + 1e-9)
+
+
 def surfaces_of(image):
     return {s.label: (s.role, s.channel, s.strides[2], s.bytes_per_batch) for s in image.surfaces}
 

@@ -17,6 +17,8 @@ from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import RecipeUnit, SegmentRun, runs_of, units_of
+from hexane.codegen.price import price_us
+from hexane.codegen.recipes.chain_steps import chain
 from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     import os
 
     from hexane.chips import Chip
-    from hexane.graph.ir import Graph, Op, Value
+    from hexane.graph.ir import Function, Graph, Op, Value
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
@@ -109,6 +111,9 @@ def dialect_as(as_: str, dialect: str = "default") -> str:
     return AS.get(as_, dialect)
 
 
+MOST_OPS_IN_TWO_FORMS = 48
+"""Ops of a network whose layers are also compiled as Apple keeps them in L2; a larger one would take twice as long."""
+
 AS = {"hexane": "default", "apple": "apple"}
 """Whose program is asked for, and the dialect that gives it."""
 
@@ -163,15 +168,19 @@ def _compiled(
     given, declared, inputs = graph, graph.main, input_ports(graph)
     graph = canonical(graph, context, scaling=scaling, on_pass=on_pass)
     function = graph.main
-    units = units_of(function, context, strict=strict, on_host=on_host)
-    if strict:
-        _refuse_host(units)
-    segments = []
-    for run in runs_of(function, units, context):
-        if run.on_engine:
-            segments.append(_engine_segment(run, graph, context, dialect, ident))
-        else:
-            segments.append(_host_segment(run, function.opset))
+
+    def segments_for(form: Context) -> list[Segment]:
+        units = units_of(function, form, strict=strict, on_host=on_host)
+        if strict:
+            _refuse_host(units)
+        return [
+            _engine_segment(run, graph, form, dialect, ident) if run.on_engine else _host_segment(run, function.opset)
+            for run in runs_of(function, units, form)
+        ]
+
+    segments = segments_for(context)
+    if _has_chains(function, context) and not strict:
+        segments = _cheaper(segments, segments_for(replace(context, policy=APPLE)), context)
     constants = [value for value in function.outputs if value.is_constant]
     if constants:
         known = subgraph((), (), constants, function.opset)
@@ -185,6 +194,22 @@ def _compiled(
         graph,
         tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
     )
+
+
+def _has_chains(function: Function, context: Context) -> bool:
+    """Whether a small network has layers that Apple's compiler keeps in L2 together, and their price may decide."""
+    if context.policy != Policy() or not context.on.priced_recipes or len(function.ops) > MOST_OPS_IN_TWO_FORMS:
+        return False
+    apples = replace(context, policy=APPLE)
+    return any(chain(op, apples) for op in function.ops)
+
+
+def _cheaper(default: list[Segment], apples: list[Segment], context: Context) -> list[Segment]:
+    """Apple's form of a network where all of it runs on the engine for less."""
+    if any(segment.kind != ENGINE for segment in (*default, *apples)):
+        return default
+    first, second = (sum(price_us(segment.plans, context.chip) for segment in form) for form in (default, apples))
+    return apples if second < first else default
 
 
 def _refuse_host(units: Iterable[RecipeUnit]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, RESHAPES
+from hexane.lowering.fusion import fused_ops
 from hexane.passes.column_relations import matrix_of
 from hexane.passes.feature_sums import ranges
 from hexane.passes.prices import dense_sum, planar, price_us
@@ -46,7 +47,7 @@ def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
     made: list[Layer] = []
     chip = analysis.compilation.chip
     rows: set[Value] = set()
-    for op in part:
+    for op in _of_their_own(part, analysis):
         x = next(iter(op.operands()))
         if op.type in SUMS:
             x = op.inputs["x"]
@@ -69,7 +70,7 @@ def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
 def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> list[Layer]:
     made: list[Layer] = []
     chip = analysis.compilation.chip
-    inside, entering = set(part), set()
+    inside, entering, tasks = set(part), set(), _of_their_own(part, analysis)
     for op in part:
         for value in analysis.ops[op]:
             if value.op not in inside and value not in entering and not analysis.is_turned_already(value):
@@ -86,10 +87,17 @@ def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool])
                 made.append(_affine(x, chip))
         elif op.type == "reduce_mean":
             made += _root(_tokens(x), x.shape[-1], chip)
-        else:
+        elif op in tasks:
             made += _shared(op, chip, behind_sum=bool(made) and made[-1].unit == "mac")
         made += [_map("move", value, chip) for value in op.outputs if leaves(value)]
     return made
+
+
+def _of_their_own(part: list[Op], analysis: Analysis) -> list[Op]:
+    """The ops that a product before them does not do behind its sums: a bias, a table."""
+    on = analysis.compilation.on
+    behind = {op for first in part if first.type in SUMS for op in fused_ops(first, on)[1:]}
+    return [op for op in part if op not in behind]
 
 
 def _shared(op: Op, chip: Chip, *, behind_sum: bool = False) -> list[Layer]:
