@@ -206,6 +206,8 @@ def _fix(
         return
     rules = ", ".join(f"{rule} {count}x" for rule, count in result.done.items())
     typer.echo(f"{target}: {rules}" if rules else "nothing has a mechanical fix; no file is written")
+    if result.idle:
+        typer.echo(f"given up, since it helps no output: {', '.join(result.idle)}")
     if result.left:
         typer.echo(f"left: {', '.join(result.left)} (docs/errata.md)")
     if result.before is not None and result.after is not None:

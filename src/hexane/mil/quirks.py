@@ -24,7 +24,7 @@ from hexane.runtime.private.faults import BAD_WIDTH, SURFACE, ProcessCrash, Runt
 
 BINDING = frozenset({"S1", "S2", "S6", "S7"})
 """Rules that binding itself plays out."""
-MODELLED = BINDING | {"O4", "O11", "S4", "O7", "W2", "W3", "W4", "S12", "S15", "O15", "O16"}
+MODELLED = BINDING | {"O4", "O11", "S4", "O7", "W2", "W3", "W4", "N20", "S15", "O15", "O16"}
 """Rules whose silent effect is modelled, or comes out of the arithmetic by itself."""
 
 

@@ -61,7 +61,8 @@ def limits_page() -> str:
         "|---|---|---|---|---|",
     ]
     for rule in RULES:
-        lines.append(f"| {rule.name} | {rule.says} | {rule.advice} | {rule.source} | {rule.evidence} |")
+        source = "; otherwise ".join((rule.source, *(report.describe() for report in rule.reports)))
+        lines.append(f"| {rule.name} | {rule.says} | {rule.advice} | {source} | {rule.evidence} |")
     lines += ["", "## Operations of Apple's compiler", "",
               "y: native, b: in another form or by another route, -: refused. For H13 hexane's own compiler decides "
               "([its recipes](recipes.md)).", "",

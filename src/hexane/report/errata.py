@@ -157,9 +157,9 @@ def _transposed(**more: Any) -> Build:
     return lambda b: b.conv_transpose(x=_x(b, 1, 8, 4, 4), weight=weight, **more)
 
 
-def _mask(b: GraphBuilder) -> Value:
-    mask = np.triu(np.full((16, 16), -1e9, np.float32), 1)
-    return b.softmax(x=b.add(x=_x(b, 1, 4, 16, 16, dtype="fp32"), y=mask), axis=-1)
+def _mask(hidden: float) -> Build:
+    mask = np.triu(np.full((16, 16), hidden, np.float32), 1)
+    return lambda b: b.softmax(x=b.add(x=_x(b, 1, 4, 16, 16, dtype="fp32"), y=mask), axis=-1)
 
 
 def _matmul(m: int, k: int, n: int, dtype: str = "fp16") -> Build:
@@ -247,7 +247,7 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("no value differs from itself", "N11", "not_equal", "M1", _nan),
     Erratum("long native attention is wrong", "N12", "scaled_dot_product_attention", "M5", _attention),
     Erratum("int8 weights without zero point", "N13", "constexpr_affine_dequantize", "M1", _int8_weights),
-    Erratum("scales along the inputs are not kept", "N14", "linear", "M5 Pro", _block_weights),
+    Erratum("scales along the inputs are not kept", "weights_along_inputs", "linear", "M5 Pro", _block_weights),
     Erratum("hard swish behind a flat product", "N15", "mul", "M4", _flat_hard_swish),
     Erratum("coremltools' rms norm inflates epsilon", "N16", "reduce_mean", "M3 Max", _rescaled_rms, {"x": LARGE}),
     Erratum("conv_transpose with output_shape", "N17", "conv_transpose", "M1",
@@ -255,13 +255,16 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("an epsilon that is 0 in fp16", "N18", "layer_norm", "M4", _one("layer_norm", axes=[-1], epsilon=1e-12)),
     Erratum("logits nearer than fp16 tells", "N19", "softmax", "M4", _one("softmax", 1, 4, axis=-1),
             {"x": [[10, 10.001, 1, 2]]}),
-    Erratum("a mask of -1e9", "N20", "add", "M4 Pro", _mask),
-    Erratum("a mask of -1e9 keeps its addition in float32", "float32_constant", "add", "M4", _mask),
+    Erratum("a mask of -3.4e38", "N20", "add", "M4", _mask(-3.4e38)),
+    Erratum("a mask of -1e9", "float32_constant", "add", "M4 Pro", _mask(-1e9)),
+    Erratum("a mask of -1e9 keeps its addition in float32", "float32_constant", "add", "M1", _mask(-1e9)),
     Erratum("probabilities times values lose digits", "N21", "matmul", "M5 Pro", _matmul(16, 4096, 64),
             {"x": np.full((16, 4096), 2.0**-12), "y": np.random.default_rng(0).standard_normal((4096, 64))}),
     Erratum("a picture of 5568x5568", "C1", "relu", "A17 Pro", _one("relu", 1, 3, 5568, 5568)),
     Erratum("more than 1 GB of weights", "C2", "linear", "A17 Pro", _heavy(2)),
     Erratum("more than 2 GiB of weights", "C2", "linear", "M4", _heavy(5)),
+    Erratum("a batch of 8,192 additions", "C15", "add", "M1",
+            lambda b: b.add(x=_x(b, 8192, 8, 1, 4), y=_x(b, 8192, 8, 1, 4, name="y"))),
     Erratum("an input with a range of shapes", "C3", "relu", "M1", _one("relu"),
             metadata={"shapes": {"x": {"range": [[1, 4], [8, 8], [16, 16], [32, 32]]}}}),
     Erratum("enumerated shapes beside a norm", "C3", "layer_norm", "M1", _one("layer_norm", axes=[-1]),

@@ -16,6 +16,8 @@ from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
 from hexane.numerics.insight import every_value
 from hexane.passes.rewriting import sweep
+from hexane.restrictions import RULES
+from hexane.restrictions.bounds import LARGEST_SUM
 from hexane.restrictions.remarks import remarks
 from hexane.restrictions.remedies import REMEDIES, Rewrite
 
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Op, Value
 
-
-LARGEST_SUM = 32752.0
+WORTH = 1.01
+"""How many times larger the error has to be without a rule's remedy, for that to be kept."""
 
 
 @dataclass(frozen=True)
 class Fixed:
     """The network with remedies, how many ops each rule's took the place of, and the rules that are left.
 
+    ``idle``: rules whose remedy was tried with the inputs and given up, since the outputs are as right without it.
     ``before`` and ``after``: relative error (root mean square) of the outputs as Apple's compiler lowers them, against
     the network as it was in float32; None where no inputs were given.
     """
@@ -42,6 +45,7 @@ class Fixed:
     left: tuple[str, ...]
     before: float | None = None
     after: float | None = None
+    idle: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, without the network; infinite errors as None."""
@@ -49,34 +53,62 @@ class Fixed:
             name: error if error is not None and np.isfinite(error) else None
             for name, error in (("before", self.before), ("after", self.after))
         }
-        return {"done": self.done, "left": list(self.left), "tried": self.before is not None, **errors}
+        lists = {"left": list(self.left), "idle": list(self.idle)}
+        return {"done": self.done, **lists, "tried": self.before is not None, **errors}
 
 
 def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = None) -> Fixed:
-    """Rewrite every op that a rule with a remedy names; with inputs only those whose numbers are beyond a limit."""
+    """Rewrite every op that a rule with a remedy names; with inputs only those whose numbers are beyond a limit.
+
+    With inputs a rule's remedy is kept only where the outputs, as Apple's compiler lowers them, are worse without it;
+    that of a limit, which brings an op back to the engine, where they are no better without it.
+    """
     target = chips.get(chip)
     values_seen = _seen(graph, inputs)
-    remarks_by_op = remarks(graph, target, values_seen)
-    targets = {(remark.rule, op.outputs[0].name) for op, rows in remarks_by_op.items() for remark in rows}
-    rules = {rule for rule, _ in targets}
+    named: dict[str, set[str]] = {}
+    for op, rows in remarks(graph, target, values_seen).items():
+        for remark in rows:
+            named.setdefault(remark.rule, set()).add(op.outputs[0].name)
+    new, changes = _rewritten(graph, named, values_seen)
+    if inputs is None:
+        return Fixed(new, changes, _rules_of(new, target, None))
+    right = graph.evaluate(inputs)
+    before, after = (_error(_as_apple(one, inputs, target), right) for one in (graph, new))
+    idle = []
+    for rule in tuple(changes):
+        rest = {name: ops for name, ops in named.items() if name != rule}
+        other, fewer = _rewritten(graph, rest, values_seen)
+        if sum(fewer.values()) == sum(changes.values()):  # another rule has the same remedy
+            continue
+        error = _error(_as_apple(other, inputs, target), right)
+        helps = error > after * WORTH if rule in RULES else error * WORTH >= after  # limits: it is on the engine again
+        if not helps:
+            new, changes, after, named = other, fewer, error, rest
+            idle.append(rule)
+    return Fixed(new, changes, _rules_of(new, target, inputs), before, after, tuple(idle))
+
+
+def _rewritten(
+    graph: Graph, named: Mapping[str, set[str]], values_seen: Mapping[str, np.ndarray] | None
+) -> tuple[Graph, dict[str, int]]:
+    """The network with the remedies of rules for the ops (by result) that each names, and how many took place."""
     new = graph.clone()
     changes: dict[str, int] = {}
     for remedy in REMEDIES:
-        if remedy.rule not in rules:
+        names = named.get(remedy.rule)
+        if names is None:
             continue
-        names = {name for rule, name in targets if rule == remedy.rule} if remedy.own else None
-        if names and values_seen is not None and remedy.grows > 1:
+        if values_seen is not None and remedy.grows > 1:
             names = {name for name in names if np.max(np.abs(values_seen[name])) * remedy.grows < LARGEST_SUM}
-        count = sweep(new.main, dict.fromkeys(remedy.ops, _of(remedy.rewrite, names)))
+        count = sweep(new.main, dict.fromkeys(remedy.ops, _of(remedy.rewrite, names if remedy.own else None)))
         if count:
             changes[remedy.rule] = changes.get(remedy.rule, 0) + count
             remove_dead(new.main)
-    remaining = {row.rule for rows in remarks(new, target, _seen(new, inputs)).values() for row in rows}
-    if inputs is None:
-        return Fixed(new, changes, tuple(sorted(remaining)))
-    right = graph.evaluate(inputs)
-    before, after = (_error(_as_apple(one, inputs, target), right) for one in (graph, new))
-    return Fixed(new, changes, tuple(sorted(remaining)), before, after)
+    return new, changes
+
+
+def _rules_of(graph: Graph, chip: Chip, inputs: Mapping[str, Any] | None) -> tuple[str, ...]:
+    return tuple(sorted({row.rule for rows in remarks(graph, chip, _seen(graph, inputs)).values() for row in rows}))
 
 
 def _of(rewrite: Rewrite, names: set[str] | None) -> Callable[[Op, GraphBuilder], Value | tuple[Value, ...] | None]:

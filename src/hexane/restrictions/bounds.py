@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from hexane.restrictions.subject import Subject
 
 LARGEST_HALF = 65504.0
+LARGEST_SUM = 32752.0
+"""The largest sum that fp16 and the accumulator both hold."""
+LEAST_INFINITY = 3.38e38
+"""From here on coremltools takes a constant as an infinity, which fp16 has."""
 MOST_BYTES = 1 << 26
 """Constants that are larger are not looked through."""
 NOT_KNOWN = "not known: give inputs"
@@ -48,9 +52,12 @@ def beyond_half(value: Value) -> float | None:
     if value.type.nbytes > MOST_BYTES:
         return None
     data = numbers_of(value)
-    if data is None:
-        return None
-    over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)] if data.size else data
+    return None if data is None else first_beyond_half(data)
+
+
+def first_beyond_half(data: np.ndarray) -> float | None:
+    """The first finite number that does not round to fp16."""
+    over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)]
     return float(over.reshape(-1)[0]) if over.size else None
 
 

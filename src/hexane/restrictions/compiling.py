@@ -11,6 +11,7 @@ from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS
 from hexane.graph.types import StateType, TensorType
+from hexane.restrictions.lowerings import unconverted
 from hexane.restrictions.reports import fails, refused, runs, slow
 from hexane.restrictions.rule import MLE5, Found, hit, rule
 from hexane.restrictions.subject import Statement, Subject
@@ -50,9 +51,15 @@ def large_plane(subject: Subject) -> Found:
 )
 def many_weights(subject: Subject) -> Found:
     """the weights take {found} bytes{known}; the engine's compiler takes {limit} in a file"""
-    total, heaviest, most = 0, None, -1
+    total, heaviest, most, counted = 0, None, -1, set[object]()
+    shrink = 1 if unconverted(subject.graph) is None else 2
     for statement in subject.statements:
-        here = sum(v.type.nbytes for v in statement.op.operands() if v.is_constant and isinstance(v.type, TensorType))
+        here = 0
+        for value in statement.op.operands():
+            key = value.constant and (value.constant.source or id(value.constant))
+            if isinstance(value.type, TensorType) and key is not None and key not in counted:
+                counted.add(key)
+                here += value.type.nbytes // (shrink if value.dtype == "fp32" else 1)
         total += here
         if here > most:
             heaviest, most = statement, here
@@ -68,6 +75,27 @@ _LEAVES = (
     slow("VivaDicta 68", "", None, note="Whisper large leaves the engine, medium runs there"),
     runs("coremltools 2593", "", None, note="up to 2 GiB by its message"),
 )
+
+
+BATCH_IN_MESSAGE = 4096
+
+
+@rule(
+    "C15",
+    "cut the batch into parts of 4,096, or make it another axis",
+    refused("Apple's message, 2023", "", None, note="anec.add: N of 1 to 4096"),
+    runs("table of Apple's compiler", "", None, note="N of 1 to 65536 from H13 on"),
+    runs("executorch 7907", "A16", None, note="anec.transpose, N of 1 to 65536 by its message"),
+    interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
+    contested=True,
+)
+def batch_of_additions(subject: Subject) -> Found:
+    """{op} over a batch of {found}: a message of Apple's compiler names {limit}, its table 65536"""
+    for statement in subject.calls("add", "sub"):
+        shape = statement.op.outputs[0].shape
+        if len(shape) >= 4 and shape[0] is not None and shape[0] > BATCH_IN_MESSAGE:
+            yield hit(statement.place, op=statement.type, limit=BATCH_IN_MESSAGE, found=shape[0])
 
 
 @rule(
@@ -297,7 +325,7 @@ def scaled_palette(subject: Subject) -> Found:
     interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
-def single_precision(subject: Subject) -> Found:
+def float32_product(subject: Subject) -> Found:
     """{op} computes in {found}, and the engine in {limit}: Core ML runs it on the CPU or GPU"""
     if subject.graph.metadata.get("format") not in ("mil", "coreml"):
         return

@@ -91,8 +91,8 @@ compiler whose numbers were published, in ops whose arithmetic is known, on the 
 compiler has it: a Core ML package has them behind it, other files (`.onnx`, torch, StableHLO) get them here. A test
 runs both ways, by coremltools and by hexane, and compares the bits (`tests/report/test_converter.py`).
 
-| rule | what | ops | generations | seen by | status |
-|---|---|---|---|---|---|"""
+| rule | what | ops | generations | systems | seen by | status |
+|---|---|---|---|---|---|---|"""
 
 
 def _lowerings() -> list[str]:
@@ -101,11 +101,17 @@ def _lowerings() -> list[str]:
         where = ", ".join(row.generations) or "all"
         rule = RULES.get(row.rule)
         status = None if rule is None else System(None).verdict(rule.reports, contested=rule.contested)
-        word = "disputed" if status is Severity.DISPUTED else "confirmed"
+        inferred = rule is not None and rule.evidence is Evidence.INFERRED and not row.converter
+        word = "disputed" if status is Severity.DISPUTED else "inferred" if inferred else "confirmed"
         seen = [f"coremltools: {row.converter} ({Evidence.APPLE})"] if row.converter else []
+        systems = "by coremltools 9.0" if row.converter else "not stated"
         if rule is not None:
+            releases = sorted({release for report in rule.reports for release in report.systems})
+            if releases and not row.converter:
+                systems = ", ".join(f"macOS {release}" for release in releases)
             seen.append(f"{'; '.join(report.describe() for report in rule.reports)} ({rule.evidence})")
-        lines.append(f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {'; '.join(seen)} | {word} |")
+        cells = (row.rule, row.does, ", ".join(row.ops), where, systems, "; ".join(seen), word)
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

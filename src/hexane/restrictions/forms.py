@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.compressed import changes_along_inputs, kernel_of
 from hexane.graph.ops.conv import transpose_geometry
 from hexane.restrictions.bounds import beyond
 from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
@@ -81,21 +80,6 @@ def symmetric_int8(subject: Subject) -> Found:
         data, zero = statement.value("quantized_data"), statement.value("zero_point")
         if data is not None and data.dtype == "int8" and (zero is None or _is_zero(zero)):
             yield hit(statement.place, limit="uint8", found="int8, zero point 0")
-
-
-@rule(
-    "N14",
-    "one scale per output channel, or a palette per group of outputs",
-    wrong("coreai-models 279", "A18 Pro", 27, note="8-bit blocks: cosine 0.367, palette 0.9975", tested=True),
-    wrong("coreai-torch 93", "M5 Pro", 27, note="1,921 of 4,096 values, relative error 0.45", tested=True),
-    interfaces=CORE_ML,
-)
-def block_scales(subject: Subject) -> Found:
-    """weights of {op} have scales that change along their inputs: the engine takes one per output, silently"""
-    for statement in subject.calls("conv", "linear", "matmul"):
-        kernel = kernel_of(statement.op)
-        if kernel is not None and changes_along_inputs(*kernel):
-            yield hit(statement.place, op=statement.type, limit="one per output", found="several per output")
 
 
 @rule(
@@ -203,6 +187,15 @@ def _scale(op: Op) -> float | None:
     scale = op.inputs.get("scale")
     data = None if scale is None or isinstance(scale, tuple) else numbers_of(scale)
     return None if data is None or data.size != 1 else float(data.reshape(-1)[0])
+
+
+def gated(op: Op) -> Value | None:
+    """x of x * sigmoid(x)."""
+    if op.type == "mul":
+        for gate, x in _pairs(op):
+            if gate.op is not None and gate.op.type == "sigmoid" and gate.op.arg("x") is x:
+                return x
+    return None
 
 
 def _hard_swish(op: Op) -> tuple[Op | None, Value | None]:

@@ -19,7 +19,8 @@ from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
 from hexane.graph.types import TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
-from hexane.restrictions.bounds import LARGEST_HALF, beyond_half
+from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
+from hexane.restrictions.reports import PublishedReport, wrong
 
 if TYPE_CHECKING:
     from hexane.graph import Op
@@ -29,7 +30,10 @@ Found = dict[str, Any] | None
 
 @dataclass(frozen=True)
 class OpRule:
-    """A reason against an op: ``says`` with its gaps, what to do about it, where the fact comes from."""
+    """A reason against an op: ``says`` with its gaps, what to do about it, where the fact comes from.
+
+    ``reports``: who saw an engine take the op all the same, and what came of it.
+    """
 
     name: str
     says: str
@@ -37,6 +41,7 @@ class OpRule:
     source: str
     evidence: Evidence
     test: Callable[[Op, Chip], Found]
+    reports: tuple[PublishedReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Objection:
     source: str = ""
     limit: float | int | str = ""
     found: str = ""
+    reports: tuple[PublishedReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,13 @@ _MEASURES = ("value", "size", "axis", "rank", "dtype", "width", "height", "group
 
 
 def rule(
-    advice: str, source: str, evidence: Evidence = Evidence.APPLE
+    advice: str, source: str, evidence: Evidence = Evidence.APPLE, reports: tuple[PublishedReport, ...] = ()
 ) -> Callable[[Callable[[Op, Chip], Found]], Callable[[Op, Chip], Found]]:
     """Declare a rule."""
 
     def declare(test: Callable[[Op, Chip], Found]) -> Callable[[Op, Chip], Found]:
         says = " ".join((test.__doc__ or "").split())
-        RULES.append(OpRule(test.__name__, says, advice, source, evidence, test))
+        RULES.append(OpRule(test.__name__, says, advice, source, evidence, test, reports))
         return test
 
     return declare
@@ -94,7 +100,8 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
         words = {"chip": chip.name, "op": kind_of(op), **words}
         reason, advice = entry.says.format(**words), entry.advice.format(**words)
         limit = words.get("limit", f"no {kind_of(op)}")
-        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or kind_of(op)))
+        found = there or kind_of(op)
+        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, found, entry.reports))
     return answers
 
 
@@ -174,19 +181,16 @@ def element_type(op: Op, chip: Chip) -> Found:
     return None
 
 
-LEAST_FLOAT32 = 3.38e38
-"""From here on coremltools takes a constant as minus infinity, which fp16 has."""
-
-
 @rule(
     "use -10000 (or -30000) where a mask hides something, and numbers within 65504",
     "docs/reference/limits.md 1.3",
+    reports=(wrong("cactus 734", "M4 Pro", None, note="masks of -1e9: NaN and infinities", tested=True),),
 )
 def float32_constant(op: Op, chip: Chip) -> Found:
     """a constant of {op} is {value}, beyond {limit}: coremltools leaves the op in float32, which no engine computes"""
     for value in op.operands():
         number = beyond_half(value)
-        if number is not None and abs(number) < LEAST_FLOAT32:
+        if number is not None and abs(number) < LEAST_INFINITY:
             return {"value": f"{number:g}", "limit": LARGEST_HALF}
     return None
 
@@ -321,6 +325,10 @@ def computed_matrix(op: Op, chip: Chip) -> Found:
 @rule(
     "use one table or scale for each output or group of outputs, or plain fp16 weights",
     "docs/reference/compressed.md 2",
+    reports=(
+        wrong("coreai-models 279", "A18 Pro", 27, note="8-bit blocks: cosine 0.367, palette 0.9975", tested=True),
+        wrong("coreai-torch 93", "M5 Pro", 27, note="1,921 of 4,096 values, relative error 0.45", tested=True),
+    ),
 )
 def weights_along_inputs(op: Op, chip: Chip) -> Found:
     """the tables or scales of the weights change along the inputs, and Apple's compiler takes those of outputs only"""
@@ -339,7 +347,7 @@ def contraction(op: Op, chip: Chip) -> Found:
         length = x.shape[-2 if op.arg("transpose_x") and x.rank > 1 else -1]
     else:
         return None
-    limit = min(chip.generation.max_contraction, chip.generation.max_width)
+    limit = chip.generation.max_contraction
     return {"length": length, "limit": limit} if length is not None and length > limit else None
 
 

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import Evidence
-from hexane.restrictions.bounds import LARGEST_HALF, NOT_KNOWN, above, below, beyond, beyond_half
+from hexane.formats.mil.literals import array_of
+from hexane.graph.types import TensorType
+from hexane.restrictions.bounds import (
+    LARGEST_HALF,
+    LARGEST_SUM,
+    LEAST_INFINITY,
+    NOT_KNOWN,
+    above,
+    below,
+    beyond,
+    beyond_half,
+    first_beyond_half,
+)
+from hexane.restrictions.forms import gated
+from hexane.restrictions.lowerings import unconverted
 from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
 from hexane.restrictions.rule import INTERFACES, Found, hit, rule
@@ -96,9 +110,9 @@ def stored_squares(subject: Subject) -> Found:
 def large_sums(subject: Subject) -> Found:
     """the sums of {op} end at {limit}: beyond it they are infinite"""
     for statement in subject.calls("conv", "conv_transpose", "matmul", "linear"):
-        answer = beyond(subject, statement.op.outputs[0], 32752)
+        answer = beyond(subject, statement.op.outputs[0], LARGEST_SUM)
         if answer and answer is not NOT_KNOWN:
-            yield hit(statement.place, op=statement.type, limit=32752, found=answer)
+            yield hit(statement.place, op=statement.type, limit=LARGEST_SUM, found=answer)
 
 
 @rule(
@@ -111,11 +125,15 @@ def large_sums(subject: Subject) -> Found:
 def tables_near_zero(subject: Subject) -> Found:
     """{op} comes from a table: {at_zero} at 0, errors as large as the result for inputs within {limit} of 0"""
     values = {"silu": (-0.0017, 0.0034), "gelu": (-0.000754, 0.0015)}
-    for statement in subject.calls(*values):
-        at_zero, limit = values[statement.type]
-        answer = below(subject, statement.op.arg("x"), limit)
+    is_converted = unconverted(subject.graph) is None
+    for statement in subject.calls("mul", *values):
+        if statement.type == "mul" and (is_converted or gated(statement.op) is None):
+            continue
+        at_zero, limit = values["silu" if statement.type == "mul" else statement.type]
+        answer = below(subject, gated(statement.op) or statement.op.arg("x"), limit)
         if answer:
-            yield hit(statement.place, op=statement.type, at_zero=at_zero, limit=limit, found=answer)
+            op = "x * sigmoid(x)" if statement.type == "mul" else statement.type
+            yield hit(statement.place, op=op, at_zero=at_zero, limit=limit, found=answer)
 
 
 @rule(
@@ -150,20 +168,29 @@ def vanishing_epsilon(subject: Subject) -> Found:
 @rule(
     "N20",
     "use -10000 (or -30000) where a mask hides something, and weights within 65504",
-    wrong("cactus 734", "M4 Pro", None, note="masks of -1e9: NaN and infinities", tested=True),
     wrong("coremltools 2669", "", None, note="-3.4e38 is -inf in fp16", tested=True),
-    interfaces=CORE_ML,
+    wrong("maderix", "M4", 15),
+    wrong("Orion", "M4 Max", 15),
+    interfaces=INTERFACES,
 )
 def constant_beyond_half(subject: Subject) -> Found:
     """a constant of {op} is beyond {limit}, the end of fp16: it becomes an infinity"""
     for statement in subject.statements:
         if statement.type in _FINE:
             continue
-        for value in statement.op.operands():
-            number = beyond_half(value)
+        numbers = [n for n in map(beyond_half, statement.op.operands()) if n is not None and abs(n) >= LEAST_INFINITY]
+        if numbers:
+            yield hit(statement.place, op=statement.type, limit=LARGEST_HALF, found=f"{numbers[0]:g}")
+    for call in subject.constants:  # of a text: fp16 that is spelled larger than it can be
+        value = call.attributes.get("val")
+        type_ = None if value is None else value.type
+        if not isinstance(type_, TensorType) or type_.dtype != "fp16":
+            continue
+        if value is not None and isinstance(value.payload, (int, float, list)):
+            number = first_beyond_half(np.asarray(array_of(value.payload, type_.with_dtype("fp32"))))
             if number is not None:
-                yield hit(statement.place, op=statement.type, limit=LARGEST_HALF, found=f"{number:g}")
-                break
+                name = call.results[0]
+                yield hit(name.place, op=name.name, limit=LARGEST_HALF, found=f"{number:g}")
 
 
 SMALL = 0.01

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.restrictions.every import RULES, TEXT_ALONE
-from hexane.restrictions.objections import objections
+from hexane.restrictions.objections import Objection, objections
 from hexane.restrictions.reports import ANY_RELEASE, Severity, System
 from hexane.restrictions.rule import MLE5, Hit, Rule
 from hexane.restrictions.subject import Subject
@@ -69,10 +69,18 @@ def remarks(
                 by_op.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
     for op in ops:
         for o in objections(op, chip):
-            status = INFERRED if o.evidence is Evidence.INFERRED else CONFIRMED
-            remark = Remark(o.rule, o.reason, "on the host", o.limit, o.found, o.advice, o.source, status)
-            by_op.setdefault(op, []).append(remark)
+            by_op.setdefault(op, []).append(_of_limit(o, subject.system))
     return {op: tuple(rows) for op, rows in by_op.items()}
+
+
+def _of_limit(o: Objection, system: System) -> Remark:
+    """A limit; disputed where somebody saw an engine of the generation take the op all the same."""
+    if not o.reports or not system.is_spoken_of(o.reports):
+        status = INFERRED if o.evidence is Evidence.INFERRED else CONFIRMED
+        return Remark(o.rule, o.reason, "on the host", o.limit, o.found, o.advice, o.source, status)
+    source = "; ".join((f"{o.source}: on the host", *(report.describe() for report in o.reports)))
+    effect = str(system.verdict(o.reports))
+    return Remark(o.rule, o.reason, effect, o.limit, o.found, o.advice, source, DISPUTED)
 
 
 def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.types import FLOATS
-from hexane.restrictions.forms import product_scales, within_row
+from hexane.restrictions.bounds import LARGEST_HALF
+from hexane.restrictions.forms import gated, product_scales, within_row
 from hexane.restrictions.ranges import EXP_END
 
 if TYPE_CHECKING:
@@ -130,9 +131,11 @@ def _clamped_product(op: Op, b: GraphBuilder) -> Value | None:
     return b.clip(x=product, alpha=_like(-128 * scales[1], product), beta=_like(127 * scales[1], product))
 
 
-def _silu(op: Op, b: GraphBuilder) -> Value:
-    """x / (1 + exp(-x))."""
-    x = op.arg("x")
+def _silu(op: Op, b: GraphBuilder) -> Value | None:
+    """x / (1 + exp(-x)), of silu or of x * sigmoid(x)."""
+    x = op.arg("x") if op.type == "silu" else gated(op)
+    if x is None:
+        return None
     below = b.add(x=b.exp(x=b.mul(x=x, y=_like(-1.0, x))), y=_like(1.0, x))
     return b.mul(x=x, y=b.inverse(x=below, epsilon=_like(0.0, x)))
 
@@ -152,7 +155,7 @@ def _within_half(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     for name, value in op.inputs.items():
         if isinstance(value, tuple) or not value.is_constant or value.dtype not in FLOATS:
             continue
-        if np.any(np.abs(value.data[np.isfinite(value.data)]) > 65504):
+        if np.any(np.abs(value.data[np.isfinite(value.data)]) > LARGEST_HALF):
             operands[name], changed = np.clip(value.data, -MASKED, MASKED), True
     return b.op(op.type, **operands) if changed else None
 
@@ -189,10 +192,11 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("N4", ("mul",), _rms_norm, own=False),
     Remedy("N7", ("slice_by_size", "slice_by_index", "split"), _width_slice),
     Remedy("N8", ("mul",), _clamped_product),
-    Remedy("N9", ("silu",), _silu),
+    Remedy("N9", ("silu", "mul"), _silu),
     Remedy("N9", ("gelu",), _gelu),
     Remedy("N18", ("layer_norm", "instance_norm", "l2_norm"), _epsilon),
     Remedy("N20", MASKS, _within_half),
+    Remedy("float32_constant", MASKS, _within_half),
     Remedy("N6", SUMS, _scaled_product, grows=64.0),
     Remedy("N21", SUMS, _scaled_product, grows=64.0),
 )

@@ -5,13 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from hexane.chips import Evidence, generation
-from hexane.formats.mil.literals import array_of
 from hexane.formats.mil.tree import TextPlace
-from hexane.graph.types import TensorType
-from hexane.restrictions.bounds import LARGEST_HALF
 from hexane.restrictions.objections import extent as beyond_extent
 from hexane.restrictions.reports import PublishedReport, fails, refused, runs, wrong
 from hexane.restrictions.rule import Found, hit, rule
@@ -239,8 +234,8 @@ _UNEQUAL = (
     refused("rustane", "M3 Ultra", 26, note="17,920 wide; 16,384 runs"),
     refused("ANEForge", "M1", None, note="16,385"),
 )
-def extent(subject: Subject) -> Found:
-    """{value} has an extent of {size} along {axis}, and {chip} takes {limit}"""
+def surface_extent(subject: Subject) -> Found:
+    """{value} is {size} long along {axis}, and {chip} takes {limit}: a raw program has no host part for it"""
     chip = subject.system.chip
     if chip is None:
         return
@@ -291,30 +286,6 @@ def conv_channels(subject: Subject) -> Found:
 
 
 _BETWEEN = (refused("maderix", "M4", 15, note="32,000"), runs("dev-erik", "M4 Max", 15, note="8,192"))
-
-
-@rule(
-    "S12",
-    "clamp to +-65504 before softmax and norms, and scale sums below 32752",
-    wrong("maderix", "M4", 15),
-    wrong("Orion", "M4 Max", 15),
-)
-def beyond_half(subject: Subject) -> Found:
-    """{name} is {value}, and fp16 ends at 65504: it becomes an infinity"""
-    for call in subject.constants:
-        number = call.attributes.get("val")
-        type_ = number.type if number is not None else None
-        if (
-            number is None
-            or not isinstance(type_, TensorType)
-            or type_.dtype != "fp16"
-            or not isinstance(number.payload, (int, float, list))
-        ):
-            continue
-        numbers = np.asarray(array_of(number.payload, type_.with_dtype("fp32"))).reshape(-1)
-        over = numbers[np.isfinite(numbers) & (np.abs(numbers) > LARGEST_HALF + 16)]
-        if over.size:
-            yield hit(call.results[0].place, name=call.results[0].name, value=f"{float(over[0]):g}")
 
 
 @rule(
