@@ -16,13 +16,18 @@ from hexane.errors import UsageError
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One open question: where the reference leaves it open, what may be assumed, what is assumed."""
+    """One open question: where the reference leaves it open, what may be assumed, what is assumed.
+
+    ``form``: it is about the ops that Apple's compiler makes of another, and decides when a program is compiled for
+    dialect ``apple``, not when it runs.
+    """
 
     name: str
     question: str
     source: str
     choices: Mapping[str, str]
     default: str
+    form: bool = False
 
 
 _ALL = (
@@ -229,6 +234,37 @@ _ALL = (
             "direct": "no, groups are summed directly as depthwise kernels are",
         },
         "each-group",
+    ),
+    Hypothesis(
+        "hard-sigmoid",
+        "How many roundings has hard sigmoid?",
+        "docs/reference/numerics.md 7.6",
+        {
+            "clamp": "one: h(a * x + b) between 0 and 1, a line with two limits",
+            "steps": "product, sum and clamp are rounded one by one",
+        },
+        "clamp",
+        form=True,
+    ),
+    Hypothesis(
+        "hard-swish",
+        "What is hard swish of a map with four axes?",
+        "docs/reference/numerics.md 7.6 (within fp16: coreai-torch 51)",
+        {"product": "x times its hard sigmoid, one rounding more", "table": "a table fitted to it, half a unit apart"},
+        "product",
+        form=True,
+    ),
+    Hypothesis(
+        "flat-hard-swish",
+        "What is hard swish behind a product of fewer than four axes?",
+        "docs/reference/numerics.md 7.6 (off by 3.9 %: coreai-torch 51; by 0.19 to 0.26 on an M4: coremltools 2625)",
+        {
+            "silu": "silu's table in its place: off by 2 to 5 %, as published",
+            "fifth": "x * min(max(x / 5 + 1/2, 0), 1): off by 2 to 6 %",
+            "product": "as with four axes: within fp16, which was not seen",
+        },
+        "silu",
+        form=True,
     ),
 )
 

@@ -65,37 +65,37 @@ def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = Non
     """
     target = chips.get(chip)
     values_seen = _seen(graph, inputs)
-    named: dict[str, set[str]] = {}
+    ops_of: dict[str, set[str]] = {}
     for op, rows in remarks(graph, target, values_seen).items():
         for remark in rows:
-            named.setdefault(remark.rule, set()).add(op.outputs[0].name)
-    new, changes = _rewritten(graph, named, values_seen)
+            ops_of.setdefault(remark.rule, set()).add(op.outputs[0].name)
+    new, changes = _rewritten(graph, ops_of, values_seen)
     if inputs is None:
         return Fixed(new, changes, _rules_of(new, target, None))
     right = graph.evaluate(inputs)
     before, after = (_error(_as_apple(one, inputs, target), right) for one in (graph, new))
     idle = []
     for rule in tuple(changes):
-        rest = {name: ops for name, ops in named.items() if name != rule}
+        rest = {name: ops for name, ops in ops_of.items() if name != rule}
         other, fewer = _rewritten(graph, rest, values_seen)
         if sum(fewer.values()) == sum(changes.values()):  # another rule has the same remedy
             continue
         error = _error(_as_apple(other, inputs, target), right)
         helps = error > after * WORTH if rule in RULES else error * WORTH >= after  # limits: it is on the engine again
         if not helps:
-            new, changes, after, named = other, fewer, error, rest
+            new, changes, after, ops_of = other, fewer, error, rest
             idle.append(rule)
     return Fixed(new, changes, _rules_of(new, target, inputs), before, after, tuple(idle))
 
 
 def _rewritten(
-    graph: Graph, named: Mapping[str, set[str]], values_seen: Mapping[str, np.ndarray] | None
+    graph: Graph, ops_of: Mapping[str, set[str]], values_seen: Mapping[str, np.ndarray] | None
 ) -> tuple[Graph, dict[str, int]]:
     """The network with the remedies of rules for the ops (by result) that each names, and how many took place."""
     new = graph.clone()
     changes: dict[str, int] = {}
     for remedy in REMEDIES:
-        names = named.get(remedy.rule)
+        names = ops_of.get(remedy.rule)
         if names is None:
             continue
         if values_seen is not None and remedy.grows > 1:

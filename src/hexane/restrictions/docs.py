@@ -101,7 +101,7 @@ def _lowerings() -> list[str]:
         where = ", ".join(row.generations) or "all"
         rule = RULES.get(row.rule)
         status = None if rule is None else System(None).verdict(rule.reports, contested=rule.contested)
-        inferred = rule is not None and rule.evidence is Evidence.INFERRED and not row.converter
+        inferred = row.hypothesis or (rule and rule.evidence is Evidence.INFERRED and not row.converter)
         word = "disputed" if status is Severity.DISPUTED else "inferred" if inferred else "confirmed"
         seen = [f"coremltools: {row.converter} ({Evidence.APPLE})"] if row.converter else []
         systems = "by coremltools 9.0" if row.converter else "not stated"

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.arithmetic.hypotheses import chosen
 from hexane.graph.types import FLOATS
-from hexane.restrictions.forms import product_scales, within_row
+from hexane.restrictions.forms import behind_flat_product, hard_swish, product_scales, within_row
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -40,6 +41,7 @@ class Lowering:
     empty; ``rewrite``: None where hexane's passes do it in their own way, or its program has the same form.
 
     ``converter``: the pass of coremltools that does it; ``node``: the node in an ONNX file that it is done to.
+    ``hypothesis``: its choice decides (docs/numerics-open.md), since only the size of the error was published.
     """
 
     rule: str
@@ -49,6 +51,7 @@ class Lowering:
     generations: tuple[str, ...] = ()
     converter: str = ""
     node: str = ""
+    hypothesis: str = ""
 
     def rewrites(self, chip: Chip, nodes: Mapping[str, tuple[str, str]] | None) -> Rewrite | None:
         """The rewrite, where the chip's compiler, or the converter of a network with these nodes, does it."""
@@ -160,6 +163,37 @@ def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
     return b.mul(**operands)
 
 
+A_SIXTH = (1 / 6, 0.5)
+
+
+def _flat_hard_swish(op: Op, b: GraphBuilder) -> Value | None:
+    """Behind a product of fewer than four axes hard swish is something else (hypothesis ``flat-hard-swish``)."""
+    x, choice = behind_flat_product(op), chosen("flat-hard-swish")
+    if x is None or choice == "product" or not _is_plain(x):
+        return None
+    if choice == "silu":
+        return b.silu(x=x)
+    return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=_like(0.2, x), beta=_like(0.5, x)))
+
+
+def _hard_swish(op: Op, b: GraphBuilder) -> Value | None:
+    """With four axes it is a product, or a table (hypothesis ``hard-swish``)."""
+    gate = hard_swish(op) if chosen("hard-swish") == "table" else None
+    if gate is None or gate[0].type != "sigmoid_hard" or not _is_plain(gate[1]):
+        return None
+    numbers = gate[0].arg("alpha"), gate[0].arg("beta")
+    return b.op("engine.table", x=gate[1], function="hard_swish") if np.allclose(numbers, A_SIXTH, atol=1e-4) else None
+
+
+def _hard_sigmoid(op: Op, b: GraphBuilder) -> Value | None:
+    """A line with two limits, or three ops (hypothesis ``hard-sigmoid``)."""
+    x = op.arg("x")
+    if chosen("hard-sigmoid") == "clamp" or not _is_plain(x):
+        return None
+    line = b.add(x=b.mul(x=x, y=_like(op.arg("alpha"), x)), y=_like(op.arg("beta"), x))
+    return b.clip(x=line, alpha=_like(0.0, x), beta=_like(1.0, x))
+
+
 LOWERINGS: tuple[Lowering, ...] = (
     Lowering("O15", "softplus is log(1 + exp(x)); mish stands on it", ("softplus",), _softplus),
     Lowering("N2", "log-sum-exp is log(sum(exp(x)))", ("reduce_log_sum_exp",), _log_sum_exp),
@@ -168,6 +202,12 @@ LOWERINGS: tuple[Lowering, ...] = (
     Lowering("N7", "a slice within rows is taken from 16 times the tensor",
              ("slice_by_size", "slice_by_index", "split"), _width_slice, ("h13", "h14")),
     Lowering("N8", "a product of quantised branches takes one scale", ("mul",), _quantised_product),
+    Lowering("N15", "hard swish behind a product of fewer than four axes is silu (a hypothesis: flat-hard-swish)",
+             ("mul",), _flat_hard_swish, hypothesis="flat-hard-swish"),
+    Lowering("", "hard swish of a map is a product (a hypothesis: hard-swish); so in hexane's program",
+             ("mul",), _hard_swish, hypothesis="hard-swish"),
+    Lowering("", "hard sigmoid is a line with two limits (a hypothesis: hard-sigmoid); so in hexane's program",
+             ("sigmoid_hard",), _hard_sigmoid, hypothesis="hard-sigmoid"),
     Lowering("N9", "silu and gelu are a fitted table each, not 0 at 0; so in hexane's program", ("silu", "gelu"), None),
     Lowering("N4", "a norm that is spelled out stays so, and its squares are stored", ("reduce_mean",), None),
     Lowering("N9", "x * sigmoid(x) is silu; so in hexane's program", ("mul",), None, converter="fuse_activation_silu"),
@@ -182,14 +222,21 @@ LOWERINGS: tuple[Lowering, ...] = (
     Lowering("", "select(mask, -inf, x) with a constant mask is x + (-inf or 0)", ("select",), _infinite_mask,
              converter="select_optimization"),
 )  # fmt: skip
-"""One rewrite for an op type. A constant beyond fp16 leaves its op in float32: ``objections.float32_constant``."""
+"""The first rewrite that applies to an op is done.
+
+A constant beyond fp16 leaves its op in float32: ``objections.float32_constant``."""
 
 
 def lowered(chip: Chip, nodes: Mapping[str, tuple[str, str]] | None = None) -> dict[str, Rewrite]:
     """The rewrites of a chip's compiler by op type; with ``nodes`` (:func:`unconverted`) those of the converter too."""
-    rewrites: dict[str, Rewrite] = {}
+    rewrites: dict[str, list[Rewrite]] = {}
     for row in LOWERINGS:
         rewrite = row.rewrites(chip, nodes)
         if rewrite is not None:
-            rewrites |= dict.fromkeys(row.ops, rewrite)
-    return rewrites
+            for op in row.ops:
+                rewrites.setdefault(op, []).append(rewrite)
+    return {op: _first(tuple(several)) for op, several in rewrites.items()}
+
+
+def _first(rewrites: tuple[Rewrite, ...]) -> Rewrite:
+    return lambda op, b: next((new for rewrite in rewrites if (new := rewrite(op, b)) is not None), None)

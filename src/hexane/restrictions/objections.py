@@ -100,8 +100,8 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
         words = {"chip": chip.name, "op": kind_of(op), **words}
         reason, advice = entry.says.format(**words), entry.advice.format(**words)
         limit = words.get("limit", f"no {kind_of(op)}")
-        found = there or kind_of(op)
-        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, found, entry.reports))
+        here = there or kind_of(op)
+        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, here, entry.reports))
     return answers
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from hexane.graph.types import FLOATS
 from hexane.restrictions.bounds import LARGEST_HALF
-from hexane.restrictions.forms import gated, product_scales, within_row
+from hexane.restrictions.forms import behind_flat_product, gated, hard_swish, product_scales, within_row
 from hexane.restrictions.ranges import EXP_END
 
 if TYPE_CHECKING:
@@ -148,6 +148,16 @@ def _gelu(op: Op, b: GraphBuilder) -> Value:
     return b.mul(x=b.mul(x=x, y=_like(0.5, x)), y=gate)
 
 
+def _four_axes(op: Op, b: GraphBuilder) -> Value | None:
+    """x * hard_sigmoid(x) with axes of 1 before the others."""
+    x, gate = behind_flat_product(op), hard_swish(op)
+    if x is None or gate is None or gate[0].type != "sigmoid_hard" or None in x.shape:
+        return None
+    wide = b.reshape(x=x, shape=(1,) * (4 - x.rank) + x.shape)
+    numbers = {name: _like(gate[0].arg(name), x) for name in ("alpha", "beta")}
+    return b.reshape(x=b.mul(x=wide, y=b.sigmoid_hard(x=wide, **numbers)), shape=x.shape)
+
+
 def _within_half(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     """Constants beyond fp16 end at 30000 of their sign."""
     operands: dict[str, Any] = dict(op.inputs)
@@ -194,6 +204,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("N8", ("mul",), _clamped_product),
     Remedy("N9", ("silu", "mul"), _silu),
     Remedy("N9", ("gelu",), _gelu),
+    Remedy("N15", ("mul",), _four_axes),
     Remedy("N18", ("layer_norm", "instance_norm", "l2_norm"), _epsilon),
     Remedy("N20", MASKS, _within_half),
     Remedy("float32_constant", MASKS, _within_half),

@@ -12,8 +12,11 @@ import numpy as np
 
 from hexane import chips, numerics
 from hexane.arithmetic.hypotheses import ALL, assume
+from hexane.codegen.driver import canonical
 from hexane.errors import HexaneError
 from hexane.isa import WRITTEN
+from hexane.lowering.compilation import Compilation
+from hexane.lowering.transformations import active
 from hexane.program import Program
 from hexane.studies.probe.answers import Answer, Answers
 from hexane.studies.probe.questions import RECIPE, Question, choices, not_asked, questions
@@ -188,10 +191,16 @@ def predicted(
             stack.enter_context(assume(name, choice))
         if question.rule is not None:
             return {"out": question.rule(question.inputs()["x"])}
-        ready = program or compiled(question, chip)
+        fresh = program is None or any(ALL[name].form for name in assumed)
+        ready = compiled(question, chip) if fresh else program
         if ready is not None:
             return ready.run(question.inputs())
-        return dict(numerics.evaluate(question.graph(), question.inputs(), chip=chip))
+        graph = question.graph()
+        if question.dialect == "apple":
+            target = chips.get(chip)
+            on = active("apple", generation=target.generation_name)
+            graph = canonical(graph, Compilation(target, on, as_apple=True))
+        return dict(numerics.evaluate(graph, question.inputs(), chip=chip))
 
 
 def _same(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> bool:
