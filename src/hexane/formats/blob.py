@@ -188,23 +188,30 @@ class BlobWriter:
     """
 
     def __init__(self) -> None:
-        self._blobs: list[tuple[Callable[[], np.ndarray], str, int]] = []
+        self._blobs: list[tuple[Callable[[], np.ndarray], str, int, int]] = []
         self._known: dict[Any, int] = {}
         self._end = HEADER.size
 
     def __len__(self) -> int:
         return len(self._blobs)
 
-    def add(self, data: np.ndarray | Callable[[], np.ndarray], type_: TensorType, key: Any = None) -> int:
-        """Reserve a place for a tensor (an array, or a function that gives it when the file is written)."""
+    def add(
+        self, data: np.ndarray | Callable[[], np.ndarray], type_: TensorType, key: Any = None, at: int | None = None
+    ) -> int:
+        """Reserve a place for a tensor (an array, or a function that gives it when the file is written).
+
+        ``at``: the offset of its record, behind what is there; FormatError for one that is not free.
+        """
         if type_.dtype not in TYPE_CODES:
             raise UnsupportedError(f"{type_.dtype} is no type of weight files")
         if key is not None and key in self._known:
             return self._known[key]
-        offset = self._end
+        offset = self._end if at is None else at
+        if offset < self._end or offset % ALIGNMENT:
+            raise FormatError(f"no record can stand there, the first free place is {self._end}", offset=offset)
         self._end = _aligned(offset + RECORD.size + type_.nbytes)
         load = data if callable(data) else lambda: data
-        self._blobs.append((load, type_.dtype, type_.nbytes))
+        self._blobs.append((load, type_.dtype, type_.nbytes, offset))
         if key is not None:
             self._known[key] = offset
         return offset
@@ -213,16 +220,17 @@ class BlobWriter:
         """The file in pieces, one blob at a time."""
         yield HEADER.pack(len(self._blobs), VERSION)
         position = HEADER.size
-        for load, dtype, size in self._blobs:
+        for load, dtype, size, offset in self._blobs:
+            yield bytes(offset - position)
             bits = DTYPES[dtype].bits
             array = load()
             payload = encode(array, dtype)
             padding = len(payload) * 8 - array.size * bits if bits < 8 else 0
             if len(payload) != size:
                 raise FormatError(f"a blob of {size} bytes came out with {len(payload)}")
-            yield RECORD.pack(SENTINEL, TYPE_CODES[dtype], size, position + RECORD.size, padding)
+            yield RECORD.pack(SENTINEL, TYPE_CODES[dtype], size, offset + RECORD.size, padding)
             yield payload
-            end = position + RECORD.size + size
+            end = offset + RECORD.size + size
             position = _aligned(end)
             yield bytes(position - end)
 

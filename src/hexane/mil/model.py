@@ -108,6 +108,9 @@ class Model:
 
     The emulator runs task by task where the program becomes one engine program for the chip (``level`` is
     "engine"), else the network with the chip's arithmetic ("graph"; ``level_reason`` says why).
+
+    A program of several functions runs each (``evaluate(..., function="prefill")``). States stay with the loaded model:
+    zero when it is loaded, one for each name, whichever function writes or reads it.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class Model:
         self._say("inMemoryModelWithDescriptor:")
         self._made: Executable | OnMac | None = None
         self._ports: Ports | None = None
+        self._others: dict[str, Executable] = {}
         self._lock = threading.Lock()
         self._size = sum(map(len, self.files.values()))
 
@@ -206,9 +210,8 @@ class Model:
         else:
             budget.spend()
             self._refuse(Severity.REJECTED)
-            self._made = executable(self._parsed(), self.chip, self.options.level)
-        graph = self.ready().graph.main
-        self._ports = Ports(_tensors(graph.inputs), _tensors(graph.outputs))
+            self._compile_functions(self._parsed())
+        self._ports = _ports_of(self.ready().graph)
         self.statistics.level = self.level
         self._say("compileWithQoS:options:error:")
         self.statistics.count("compiles", qos)
@@ -224,7 +227,8 @@ class Model:
             return self
         if self.quirks:
             self._process.load(self._size)
-        self.ready().load()
+        for each in self.executables():
+            each.load()
         self.state = LOADED
         self._say("loadWithQoS:options:error:")
         self.statistics.count("loads", qos)
@@ -233,7 +237,12 @@ class Model:
         return self
 
     def evaluate(
-        self, inputs: Mapping[str, Any], qos: int = DEFAULT_QOS, *, weights_buffer: object = None
+        self,
+        inputs: Mapping[str, Any],
+        qos: int = DEFAULT_QOS,
+        *,
+        weights_buffer: object = None,
+        function: str | None = None,
     ) -> dict[str, np.ndarray]:
         """Outputs by name, as declared.
 
@@ -241,6 +250,7 @@ class Model:
         ----------
         inputs : name -> array of the declared shape and dtype (fp16 is float16), packed; or :class:`Surface`.
         weights_buffer : of the private request; the engine ignores it (W10), so without quirks it is refused.
+        function : of a program with several; by default the one that runs.
 
         Raises
         ------
@@ -253,7 +263,7 @@ class Model:
             raise UsageError(f"the model is {self.state}, not loaded", hint="model.load() first")
         if weights_buffer is not None and not self.quirks:
             raise UsageError("a weights buffer is ignored by the engine (restriction W10)", hint="leave it out")
-        return self._evaluated(inputs, qos)
+        return self._evaluated(inputs, qos, function)
 
     def evaluate_async(
         self,
@@ -263,6 +273,7 @@ class Model:
         waits: Sequence[Moment] = (),
         signals: Sequence[Moment] = (),
         block: bool = True,
+        function: str | None = None,
     ) -> Future[dict[str, np.ndarray]]:
         """The same through the queue (``Options(queue=...)``; else the engine's one): a future of the outputs.
 
@@ -275,14 +286,16 @@ class Model:
         copies: Mapping[str, Any] = dict(inputs)
         if not self.quirks:
             self._refuse(Severity.FAILS, Severity.WRONG)
-            copies = {name: array.copy() for name, array in checked(self._known_ports(), inputs).items()}
-        request = Request(lambda: self._evaluated(copies, qos), self, waits, signals)
+            ports = _ports_of(self._of(function).graph)
+            copies = {name: array.copy() for name, array in checked(ports, inputs).items()}
+        request = Request(lambda: self._evaluated(copies, qos, function), self, waits, signals)
         return self._queue.submit(request, block=block)
 
-    def _evaluated(self, inputs: Mapping[str, Any], qos: int) -> dict[str, np.ndarray]:
+    def _evaluated(self, inputs: Mapping[str, Any], qos: int, function: str | None = None) -> dict[str, np.ndarray]:
         start = time.perf_counter()
-        results = self._as_the_runtime(inputs) if self.quirks else self._strictly(inputs)
-        ports = self._known_ports()
+        each = self._of(function)
+        results = self._as_the_runtime(inputs) if self.quirks else self._strictly(inputs, each)
+        ports = _ports_of(each.graph)
         with self._lock:
             self.statistics.seconds += time.perf_counter() - start
             self._say("evaluateWithQoS:options:request:error:")
@@ -305,7 +318,8 @@ class Model:
         self.state = COMPILED
         if self.options.queue is not None or engine_queue.cache_info().currsize:
             self._queue.forget(self)
-        self.ready().close()
+        for each in self.executables():
+            each.close()
         if self.quirks:
             self._process.unload(self._size)
         self._say("unloadWithQoS:error:")
@@ -355,6 +369,31 @@ class Model:
             raise UsageError("the model is not compiled", hint="model.compile() first")
         return self._made
 
+    def executables(self) -> tuple[Executable | OnMac, ...]:
+        """What was compiled of each function, the one that runs first."""
+        return (self.ready(), *self._others.values())
+
+    def _of(self, function: str | None) -> Executable | OnMac:
+        """What a function became; UsageError for one that the program lacks or that only the emulator runs."""
+        each = self.ready()
+        if function is None or function == each.graph.main.name:
+            return each
+        if function not in self._others:
+            there = ", ".join([each.graph.main.name, *self._others])
+            raise UsageError(f"there is no function {function!r} to run here", hint=f"there is {there}")
+        return self._others[function]
+
+    def _compile_functions(self, graph: Graph) -> None:
+        """Every function for the chip; their states are the same arrays."""
+        self._made = first = executable(graph, self.chip, self.options.level)
+        for name in graph.functions:
+            if name != graph.main.name:
+                other = graph.clone()
+                other.entry = name
+                each = executable(other, self.chip, self.options.level)
+                each.state = first.state
+                self._others[name] = each
+
     def _known_ports(self) -> Ports:
         self.ready()
         assert self._ports is not None
@@ -373,9 +412,9 @@ class Model:
         if findings:
             raise Refused(findings, self.text)
 
-    def _strictly(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _strictly(self, inputs: Mapping[str, Any], each: Executable | OnMac) -> dict[str, np.ndarray]:
         self._refuse(Severity.FAILS, Severity.WRONG)
-        return self.ready().run(checked(self._known_ports(), inputs))
+        return each.run(checked(_ports_of(each.graph), inputs))
 
     def _on_mac(self, budget: CompileBudget) -> OnMac:
         border = side_of(self.device, self.chip, self.options.level)
@@ -443,6 +482,10 @@ class _Files(dict[str, bytes]):
                 hint="model.update({name: array}), or a new model",
             )
         super().__setitem__(path, data)
+
+
+def _ports_of(graph: Graph) -> Ports:
+    return Ports(_tensors(graph.main.inputs), _tensors(graph.main.outputs))
 
 
 def _tensors(values: Any) -> dict[str, TensorType]:

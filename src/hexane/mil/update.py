@@ -27,7 +27,9 @@ from hexane.mil.grids import Grids, grids_of
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.mil.model import Model
+    from hexane.mil.on_mac import OnMac
     from hexane.program import Program, Segment
+    from hexane.runtime.executable import Executable
 
 ENGINE = "engine"
 PATCHED, REPLACED, RECOMPILED, IGNORED = "patched", "replaced", "recompiled", "ignored"
@@ -92,18 +94,33 @@ def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
     ------
     UsageError : a name that is no constant of the program, another shape, a model that is not compiled.
     """
-    executable = model.ready()
-    arrays = checked_weights(executable.graph, weights)
+    names = [{value.name for value in each.graph.main.constants()} for each in model.executables()]
+    nowhere = set(weights).difference(*names)
+    names[0] |= nowhere  # for the first function to refuse
+    parts = [
+        (each, checked_weights(each.graph, {name: weights[name] for name in weights if name in own}))
+        for each, own in zip(model.executables(), names)
+    ]
     if model.quirks:
         return Update(IGNORED, 0.0, reason="the real runtime keeps the weights of compile time (restriction W8)")
-    start = time.perf_counter()
-    if executable.program is None:
-        _replace(executable.graph, arrays)
-        result = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in arrays.values()))
-    else:
-        result = renewed(executable, arrays)
+    updates = [_renew(each, arrays) for each, arrays in parts if arrays or each is parts[0][0]]
     model.statistics.updates += 1
-    return result
+    first = next((u for u in updates if u.how == RECOMPILED), updates[0])
+    return replace(
+        first,
+        seconds=sum(u.seconds for u in updates),
+        prepared_seconds=sum(u.prepared_seconds for u in updates),
+        elements=sum(u.elements for u in updates),
+    )
+
+
+def _renew(each: Executable | OnMac, arrays: dict[str, np.ndarray]) -> Update:
+    """Give constants of one function other values."""
+    if each.program is None:
+        start = time.perf_counter()
+        _replace(each.graph, arrays)
+        return Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in arrays.values()))
+    return renewed(each, arrays)
 
 
 def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

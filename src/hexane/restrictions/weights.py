@@ -8,8 +8,9 @@ from typing import Any
 from hexane.chips import Evidence
 from hexane.errors import HexaneError
 from hexane.formats.blob import HEADER, RECORD
+from hexane.formats.mutable import mutable_paths
 from hexane.graph.types import DTYPES, TensorType
-from hexane.restrictions.reports import refused, runs, wrong
+from hexane.restrictions.reports import fails, refused, runs, wrong
 from hexane.restrictions.rule import DIRECT, INTERFACES, Found, hit, rule
 from hexane.restrictions.subject import BlobUse, Subject
 
@@ -212,13 +213,17 @@ def weight_file_missing(subject: Subject) -> Found:
     """the weight file {path} is not among the weights that were handed over"""
     if subject.weights is None or not subject.handed_over:
         return
+    mutable = mutable_paths(subject.tree.attributes)
     for path, blobs in _by_file(subject).items():
         try:
             missing = subject.weights.file(path) is None
         except HexaneError:
             continue
         if missing:
-            yield hit(blobs[0].place, path=path)
+            yield hit(blobs[0].place, reports=_MUTABLE if path in mutable else None, path=path)
+
+
+_MUTABLE = (fails("ane-mutable-adapters", "M5 Pro", 27, note="a mutable file: predict refuses, by name"),)
 
 
 @rule(

@@ -26,7 +26,8 @@ class Executable:
     """``level`` is "engine" or "graph", ``reason`` why it is not "engine".
 
     ``fixed``: the level was asked for, so that what the emulator cannot run is an error; else it is evaluated with the
-    engine's arithmetic, with a warning.
+    engine's arithmetic, with a warning. ``state``: what its states hold while it is loaded, by name; functions of one
+    program have one such dictionary.
     """
 
     graph: Graph
@@ -37,6 +38,7 @@ class Executable:
     fixed: bool = False
     zeros: frozenset[str] = frozenset()
     places: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
+    state: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     _session: Session | None = field(default=None, repr=False)
 
     @property
@@ -45,23 +47,27 @@ class Executable:
         return self._session is not None
 
     def load(self) -> None:
-        """Put it on its device."""
+        """Put it on its device, with states of zeros where none are there."""
+        for name, zeros in self.graph.make_state().items():
+            self.state.setdefault(name, zeros)
         if self.program is not None and self._session is None:
             self._session = self.program.on("emulator")
 
     def close(self) -> None:
-        """Take it off."""
+        """Take it off; what its states held is gone."""
+        self.state.clear()
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, in their declared dtypes."""
+        """Outputs by name, in their declared dtypes; states are changed in place."""
         results = self._on_engine(values) if self._session is not None else None
         if results is None:
             from hexane import numerics
 
-            results = numerics.evaluate(self.graph, values, chip=self.chip)
+            own = {name: self.state[name] for name in self.graph.inputs if name in self.state}
+            results = numerics.evaluate(self.graph, {**values, **own}, chip=self.chip)
         return {name: np.zeros_like(a) if name in self.zeros else np.asarray(a) for name, a in results.items()}
 
     def _on_engine(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:

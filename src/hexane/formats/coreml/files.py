@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
 from hexane.files import is_file
 from hexane.formats.blob import BlobFile
+from hexane.formats.mil.reader import TextWeights
 
 MODEL_LIMIT = 1 << 31
 """Largest protobuf that is read: what protobuf itself can hold."""
@@ -61,31 +61,20 @@ def inside(folder: Path, relative: str, where: str) -> Path:
     return target
 
 
-class WeightFiles:
-    """Weight files by the name that the program gives them; opened (mapped) at first use.
+class WeightFiles(TextWeights):
+    """The weight files of a package: as those of a text, but one that is not there is an error.
 
-    ``given`` maps such a name, or a file name, to bytes or a path, and comes first; else ``@model_path`` is ``folder``.
+    ``mutable``: files whose constants get their values when the program is loaded (``hexane.formats.mutable``).
     """
 
-    def __init__(self, folder: Path | None, given: Mapping[str, Any] | None = None) -> None:
-        self._folder = folder
-        self._given = dict(given or {})
-        self._open: dict[str, BlobFile] = {}
+    mutable: tuple[str, ...] = ()
 
-    def file(self, name: str) -> BlobFile:
-        """The weight file; FormatError when the package has none of that name."""
-        if name not in self._open:
-            self._open[name] = self._find(name)
-        return self._open[name]
-
-    def _find(self, name: str) -> BlobFile:
-        relative = name.removeprefix("@model_path").lstrip("/\\")
-        for key in (name, relative, relative.replace("\\", "/").rsplit("/", 1)[-1]):
-            if key in self._given:
-                return BlobFile(self._given[key], name)
-        if self._folder is None:
-            raise FormatError("the weight file is not given", where=name, hint="weights={name: bytes or a path}")
-        return BlobFile(inside(self._folder, relative, name), name)
+    def file(self, path: str) -> BlobFile | None:
+        """The weight file; None for a mutable one that nobody gave, FormatError for another."""
+        file = super().file(path)
+        if file is None and path not in self.mutable:
+            raise FormatError("the package has no such weight file", where=path, hint="weights={name: bytes or a path}")
+        return file
 
 
 def read_bytes(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.coreml.files import WeightFiles
 from hexane.formats.coreml.values import read_tensor, read_type, read_typed
 from hexane.formats.mil.names import decode
+from hexane.formats.mutable import mutable_paths
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import lookup, opset_number, result_types
@@ -28,6 +29,7 @@ def read_program(
     """
     graph = Graph(version="1.0")
     graph.attributes = {key: read_typed(value, where) for key, value in sorted(program.attributes.items())}
+    files.mutable = mutable_paths(graph.attributes)
     for name in sorted(program.functions):
         graph.add_function(
             _FunctionReader(graph, program.functions[name], decode(name), files, where, shapes or {}).function
@@ -136,10 +138,7 @@ class _FunctionReader:
             raise UnsupportedError(f"a constant of type {type_}", where=place)
         if value.WhichOneof("value") == "blobFileValue":
             blob = value.blobFileValue
-            file = self.files.file(blob.fileName)
-            file.check(blob.offset, type_)
-            source = BlobReference(blob.fileName, blob.offset)
-            return Constant(type_, load=lambda: file.read(blob.offset, type_), source=source)
+            return self.files.constant(BlobReference(blob.fileName, blob.offset), type_)
         if value.immediateValue.WhichOneof("value") not in ("tensor", None):
             raise FormatError(f"no tensor given for {type_}", where=place)
         return Constant(type_, read_tensor(value.immediateValue.tensor, type_, place))

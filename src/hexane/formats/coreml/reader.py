@@ -39,7 +39,7 @@ def load_coreml(
         return _compiled(path, function, weights)
     where = str(path)
     model, file = read_message(path)
-    graph = graph_of(model, WeightFiles(file.parent, weights), where, shapes or {}, function)
+    graph = graph_of(model, WeightFiles(weights, file.parent), where, shapes or {}, function)
     graph.metadata["format"] = "coreml"
     read_description(model, graph.metadata, function)
     if function is not None:

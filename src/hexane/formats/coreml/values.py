@@ -148,7 +148,7 @@ def read_typed(value: Any, where: str) -> TypedValue:
         listed = read_tensor(immediate.tensor, type_, where).tolist()
         return TypedValue(type_, listed)
     if kind == "tuple":
-        return TypedValue(type_, Parens(read_typed(item, where) for item in immediate.tuple.values))
+        return TypedValue(type_, Parens(read_typed(item, where).payload for item in immediate.tuple.values))
     if kind == "list":
         return TypedValue(type_, [_plain(read_typed(item, where)) for item in immediate.list.values])
     if kind == "dictionary":
@@ -177,8 +177,8 @@ def write_typed(proto: Any, value: TypedValue) -> None:
         write_tensor(proto.immediateValue.tensor, array_of(payload, type_), type_.dtype)
     elif isinstance(type_, TupleType):
         proto.immediateValue.tuple.SetInParent()
-        for item in payload:
-            write_typed(proto.immediateValue.tuple.values.add(), item)
+        for item, element in zip(payload, type_.elements, strict=True):
+            write_typed(proto.immediateValue.tuple.values.add(), _retyped(item, element))
     elif isinstance(type_, ListType):
         proto.immediateValue.list.SetInParent()
         for item in payload:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,15 @@ import numpy as np
 
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.files import folder_beside, replace_folder, take_back
-from hexane.formats.blob import TYPE_CODES, BlobWriter
 from hexane.formats.coreml.description import ARRAY_DTYPES, write_description
 from hexane.formats.coreml.protos import protos
 from hexane.formats.coreml.values import string_value, write_tensor, write_type, write_typed
 from hexane.formats.mil.names import encode
+from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector
+from hexane.formats.mutable import mutable_files
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Value
 from hexane.graph.registry import is_known, opset_number, spec_of
 from hexane.graph.types import ListType, StateType, TensorType, Type, tensor_of
-
-WEIGHT_PATH = "@model_path/weights/weight.bin"
-INLINE_ELEMENTS = 10
-"""Constants of so many elements and more go to the weight file, as coremltools does."""
 
 NARROWED = {"int64": "int32", "uint32": "int32", "uint64": "int32"}
 """Core ML computes with 32-bit integers only; a constant that does not fit is refused."""
@@ -40,7 +38,7 @@ def save_package(graph: Graph, path: str | Path) -> None:
     types that it lacks (fp64), before anything is written.
     """
     path = Path(path)
-    model, weights = to_model(graph)
+    model, files = to_model(graph)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         take_back(path)
@@ -48,7 +46,7 @@ def save_package(graph: Graph, path: str | Path) -> None:
     except OSError as error:
         raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
     try:
-        _write(temporary, model.SerializeToString(deterministic=True), weights)
+        _write(temporary, model.SerializeToString(deterministic=True), files)
         _replace(temporary, path)
     except OSError as error:
         raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
@@ -56,16 +54,19 @@ def save_package(graph: Graph, path: str | Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write(folder: Path, model: bytes, weights: BlobWriter) -> None:
+def _write(folder: Path, model: bytes, files: Mapping[str, Iterable[bytes]]) -> None:
     data = folder / "Data" / "com.apple.CoreML"
     data.mkdir(parents=True)
     (data / "model.mlmodel").write_bytes(model)
     items = [("model.mlmodel", "CoreML Model Specification", "com.apple.CoreML/model.mlmodel")]
-    if len(weights):
-        (data / "weights").mkdir()
-        with open(data / "weights" / "weight.bin", "wb") as file:
-            for part in weights.parts():
-                file.write(part)
+    for path, parts in files.items():
+        relative = Path(path.removeprefix("@model_path/"))
+        if relative.parts != ("weights", relative.name):
+            raise UnsupportedError(f"a package keeps no weight file as {path!r}", hint="@model_path/weights/NAME")
+        (data / "weights").mkdir(exist_ok=True)
+        with open(data / relative, "wb") as file:
+            file.writelines(parts)
+    if files:
         items.append(("weights", "CoreML Model Weights", "com.apple.CoreML/weights"))
     entries, root = {}, ""
     for name, description, place in items:
@@ -90,22 +91,27 @@ def _replace(temporary: Path, path: Path) -> None:
     shutil.rmtree(replace_folder(path, temporary))
 
 
-def to_model(graph: Graph) -> tuple[Any, BlobWriter]:
-    """The protobuf model of a graph, and its weight file."""
+def to_model(graph: Graph) -> tuple[Any, dict[str, Iterable[bytes]]]:
+    """The protobuf model of a graph, and its weight files by path in pieces: the base's, and mutable ones."""
     graph = _with_computed_outputs(graph)
     check_ops(graph)
     model = protos().model.Model()
     opset = max(opset_number(function.opset) for function in graph.functions.values())
     model.specificationVersion = _SPECIFICATION[min(max(opset, 15), 18)]
-    writer = BlobWriter()
+    files: dict[str, Iterable[bytes]] = {name: (data,) for name, data in mutable_files(graph).items()}
+    if WEIGHT_PATH in files:
+        raise UnsupportedError(f"mutable constants stand in {WEIGHT_PATH}, which is the base's")
+    weights = WeightCollector(mutable=tuple(files))
     program = model.mlProgram
     program.version = 1
     for key, value in graph.attributes.items():
         write_typed(program.attributes[key], value)
     for function in graph.functions.values():
-        _FunctionWriter(program.functions[encode(function.name)], function, writer).write()
+        _FunctionWriter(program.functions[encode(function.name)], function, weights).write()
     write_description(model, graph, encode, lambda dtype: NARROWED.get(dtype, dtype))
-    return model, writer
+    if len(weights.writer):
+        files[WEIGHT_PATH] = weights.writer.parts()
+    return model, files
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
@@ -151,7 +157,7 @@ def check_ops(graph: Graph) -> None:
 class _FunctionWriter:
     """Writes one function into an empty ``Function`` message."""
 
-    def __init__(self, proto: Any, function: Function, weights: BlobWriter) -> None:
+    def __init__(self, proto: Any, function: Function, weights: WeightCollector) -> None:
         self.proto = proto
         self.function = function
         self.weights = weights
@@ -241,10 +247,9 @@ class _FunctionWriter:
         type_ = narrowed(value.type)
         assert isinstance(type_, TensorType)
         write_type(proto.type, type_)
-        large = type_.rank > 0 and type_.count >= INLINE_ELEMENTS
-        if large and type_.dtype in TYPE_CODES and type_.dtype not in ("int32", "uint32"):
-            proto.blobFileValue.fileName = WEIGHT_PATH
-            proto.blobFileValue.offset = self.weights.add(lambda: constant.array, type_, key=id(constant))
+        blob = None if type_.dtype in ("int32", "uint32") else self.weights.place(value)
+        if blob is not None:
+            proto.blobFileValue.fileName, proto.blobFileValue.offset = blob.path, blob.offset
             return
         write_tensor(proto.immediateValue.tensor, narrow(constant.array, value), type_.dtype)
 

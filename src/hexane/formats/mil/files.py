@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
-from hexane.files import read_bytes, write_with_weights
+from hexane.files import read_bytes, write_whole, write_with_weights
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
+from hexane.formats.mutable import mutable_files
 from hexane.graph.ir import Graph
 
 SIZE_LIMIT = 512 << 20
@@ -42,22 +43,30 @@ def save(graph: Graph, path: str | Path) -> None:
     """Write ``path`` and, for constants of 10 elements and more, a weight file in ``weights/`` beside it.
 
     A file called ``model.mil`` gets ``weights/weight.bin`` as in a compiled model, another ``NAME.mil`` gets
-    ``weights/NAME.bin``. Files appear whole or not at all, and the text never stands beside weights of another one,
-    whenever the process ends: where such a file is there with other bytes, the new one has a digest in its name, the
-    text follows, and what it no longer names goes last.
+    ``weights/NAME.bin``; mutable constants stand in files of their own (``hexane.formats.mutable``). Files appear whole
+    or not at all, and the text never stands beside weights of another one, whenever the process ends: where such a file
+    is there with other bytes, the new one has a digest in its name, the text follows, and what it no longer names goes
+    last. Mutable files, whose values are no text's own, are written first, under their names.
     """
     path = Path(path)
     stem = Path(WEIGHT_PATH).stem if path.stem == "model" else path.stem
-    collector = WeightCollector(f"{FOLDER}{stem}.bin")
+    others = mutable_files(graph)
+    collector = WeightCollector(f"{FOLDER}{stem}.bin", tuple(others))
     text = to_text(graph, weights=collector)
     plain = target = path.parent / "weights" / f"{stem}.bin"
     if len(collector.writer):
         digest = _digest(collector.writer.parts())
         if plain.exists() and _digest([read_bytes(plain)]) != digest:
             target = plain.with_name(f"{stem}-{digest}.bin")
-            collector = WeightCollector(f"{FOLDER}{target.name}")
+            collector = WeightCollector(f"{FOLDER}{target.name}", tuple(others))
             text = to_text(graph, weights=collector)
     weights = collector.writer.parts() if len(collector.writer) else None
+    for name, data in others.items():
+        file = path.parent / "weights" / name.replace("\\", "/").rsplit("/", 1)[-1]
+        if name != f"{FOLDER}{file.name}" or file == target:
+            raise FormatError(f"the mutable weights stand in {name!r}", hint=f"a file of their own in {FOLDER}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, [data])
     write_with_weights(path, text.encode("utf-8"), target, weights, _named_weights(path, stem))
 
 

@@ -16,7 +16,7 @@ from hexane.graph.registry import is_known, opset_number, spec_of, values_of
 from hexane.graph.types import DTYPES, BufferType, DictType, ListType, StateType, TensorType, TupleType
 
 INLINE_LIMIT = 10
-"""Constants of fewer elements stay in the text when weights go to a file, as coremlc does it."""
+"""Constants of fewer elements stay in the program when weights go to a file, as coremlc and coremltools do it."""
 WEIGHT_PATH = "@model_path/weights/weight.bin"
 
 _BUILD_INFO = {
@@ -35,17 +35,22 @@ Source: docs/reference/mil.md 2.1.
 
 
 class WeightCollector:
-    """Where the printer puts large constants: the file of the name ``path``, built by ``writer``."""
+    """Where the printer puts large constants: the file of the name ``path``, built by ``writer``.
 
-    def __init__(self, path: str = WEIGHT_PATH) -> None:
-        self.path = path
+    Constants of the files ``mutable`` stay there, at their offsets (``hexane.formats.mutable``).
+    """
+
+    def __init__(self, path: str = WEIGHT_PATH, mutable: tuple[str, ...] = ()) -> None:
+        self.path, self.mutable = path, mutable
         self.writer = BlobWriter()
 
     def place(self, value: Value) -> Blob | None:
         """The blob of a constant; None when it stays in the text."""
         constant = value.constant
         assert constant is not None
-        type_ = constant.type
+        type_, source = constant.type, constant.source
+        if source is not None and source.path in self.mutable:
+            return Blob(source.path, source.offset)
         if type_.rank == 0 or type_.count < INLINE_LIMIT or type_.dtype not in TYPE_CODES:
             return None
         return Blob(self.path, self.writer.add(lambda: constant.array, type_, key=id(constant)))

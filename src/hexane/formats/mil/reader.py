@@ -25,6 +25,7 @@ from hexane.formats.mil.tree import (
     Parameter,
     TextPlace,
 )
+from hexane.formats.mutable import mutable_paths
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import OpSpec, is_known, lookup, opset_number, result_types
@@ -43,6 +44,20 @@ class TextWeights:
         self._given = given_files(given)
         self._folder = folder
         self._open: dict[str, BlobFile | None] = {}
+        self._constants: dict[tuple[BlobReference, TensorType], Constant] = {}
+
+    def constant(self, source: BlobReference, type_: TensorType) -> Constant:
+        """The constant of a record: one for all that name it. Without its file it has a shape and no values."""
+        if (source, type_) not in self._constants:
+            file = self.file(source.path)
+            if file is None:
+                constant = Constant(type_, load=lambda: _missing(source.path), source=source)
+            else:
+                found = file
+                found.check(source.offset, type_)
+                constant = Constant(type_, load=lambda: found.read(source.offset, type_), source=source)
+            self._constants[source, type_] = constant
+        return self._constants[source, type_]
 
     def file(self, path: str) -> BlobFile | None:
         """The weight file of that name; None when nobody gave it."""
@@ -98,6 +113,7 @@ class _Reader:
     def program(self, tree: Any) -> Graph:
         graph = Graph(version=tree.version)
         graph.attributes = dict(tree.attributes)
+        mutable_paths(graph.attributes)
         graph.metadata["format"] = "mil"
         for function in tree.functions:
             if decode(function.name) in graph.functions:
@@ -211,15 +227,9 @@ class _FunctionReader:
             raise self.reader.wrong(error.message, place, error.hint) from None
 
     def blob(self, blob: Blob, type_: TensorType) -> Constant:
-        source = BlobReference(blob.path, blob.offset)
         if type_.dtype not in TYPE_CODES:
             raise GraphError(f"a weight file holds no {type_.dtype}")
-        file = self.reader.weights.file(blob.path)
-        if file is None:
-            return Constant(type_, load=lambda: _missing(blob.path), source=source)
-        found = file
-        found.check(blob.offset, type_)
-        return Constant(type_, load=lambda: found.read(blob.offset, type_), source=source)
+        return self.reader.weights.constant(BlobReference(blob.path, blob.offset), type_)
 
     def operand(self, operand: Operand, scope: dict[str, Value], hint: str, dtype: str | None) -> Any:
         """An argument as a Value or a tuple of Values; ``hint`` names an inline constant."""

@@ -125,7 +125,7 @@ class MLModel:
             return hexane.load(str(self._path), shapes=shapes or None, function=self.function_name)
         where = str(self._path or "model")
         with well_formed(where):
-            graph = graph_of(self._spec, WeightFiles(self._folder), where, shapes, self.function_name)
+            graph = graph_of(self._spec, WeightFiles(None, self._folder), where, shapes, self.function_name)
         read_description(self._spec, graph.metadata, self.function_name)
         if self.function_name is not None:
             select(graph, self.function_name, where)
