@@ -21,6 +21,7 @@ from hexane.language.network import (
     CONTEXT_STEP,
     StepForm,
     adapter_matrices,
+    best_words,
     head_graph,
     host_inputs,
     layers_graph,
@@ -226,9 +227,12 @@ class Decoder:
         if needed > length + 1:  # the last token is never fed
             raise UsageError(f"{len(tokens)} tokens and {n} more do not fit a context of {length}")
         run, random = self.start(length, chip, level), np.random.default_rng(seed)
-        pick, feed = (sampling or Sampling()).pick, tokens
+        sampling, feed = sampling or Sampling(), tokens
         for _ in range(n):
-            feed = [pick(run.feed(feed)[-1], random)]
+            if sampling.temperature == 0:
+                feed = [int(run.best(feed)[0][-1])]
+            else:
+                feed = [sampling.pick(run.feed(feed)[-1], random)]
             yield feed[0]
 
     def context_for(self, tokens: int) -> int:
@@ -287,27 +291,40 @@ class DecoderRun:
 
         Whole blocks of ``prefill_rows`` go through programs of so many rows, the rest one by one.
         """
+        return np.concatenate([self.step(block) for block in self._blocks(ids)])
+
+    def best(self, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The word with the largest logit behind each of the tokens, the first of several, and that logit: int64 and
+        float32 [tokens]. The head's programs find both; the tokens join the sequence as with `feed`."""
+        pairs = [best_words(self._results(block, largest_alone=True)) for block in self._blocks(ids)]
+        words, values = (np.concatenate(part) for part in zip(*pairs))
+        return words, self.decoder.capped(values)
+
+    def _blocks(self, ids: Sequence[int]) -> Iterator[list[int]]:
         tokens = self.decoder.checked(ids)
         if self.position + len(tokens) > self.context:
             raise UsageError(f"{self.position + len(tokens)} tokens in a context of {self.context}")
-        logits = []
         while tokens:
             most = self.decoder.prefill_rows
             rows = 1 if self.position % most or len(tokens) < most or self.context % most else most
-            logits.append(self.step(tokens[:rows]))
+            yield tokens[:rows]
             tokens = tokens[rows:]
-        return np.concatenate(logits)
 
     def step(self, ids: Sequence[int]) -> np.ndarray:
         """One call of every program for all the tokens: logits, float32 [tokens, words]."""
+        results = self._results(ids)
+        logits = np.concatenate([results[name] for name in results], axis=1)[0, :, 0].T
+        return self.decoder.capped(np.asarray(logits, np.float32))
+
+    def _results(self, ids: Sequence[int], *, largest_alone: bool = False) -> dict[str, np.ndarray]:
+        """What the head's program gives after one call of every program."""
         decoder, form = self.decoder, self.form(len(ids))
         x = decoder.embed(ids, self.position)
         inputs = host_inputs(decoder.architecture, form, self.position) | self._adapter
         for number, chunk in enumerate(decoder.chunks):
-            results = self.backend.run(number, form, {**inputs, "x": x.astype(form.numpy)}, self._states[number])
-            if chunk.is_head:
-                logits = np.concatenate([results[name] for name in results], axis=1)[0, :, 0].T
-            else:
+            own = replace(form, largest_alone=chunk.is_head and largest_alone)
+            results = self.backend.run(number, own, {**inputs, "x": x.astype(form.numpy)}, self._states[number])
+            if not chunk.is_head:
                 x = results["y"]
         self.position += len(ids)
-        return decoder.capped(np.asarray(logits, np.float32))
+        return results

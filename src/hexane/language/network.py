@@ -8,6 +8,7 @@ and of scores stand in the products beside them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import frexp
 from typing import Any
@@ -26,6 +27,10 @@ MOST_DECODED = 8
 PIECE = 16384
 """Words of the head in one product: the most channels of a map (docs/reference/limits.md)."""
 CONTEXT_STEP = 32
+BLOCK = 128
+"""Words to a block of a piece: the numbers of a block and of a place in it are whole numbers that fp16 holds."""
+LARGEST = ("largest", "block", "place")
+"""What a piece of the head gives of its largest logit, each [1, 1, 1, rows]."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class StepForm:
     ``scale``: the residual stream is carried times this power of two, which no norm sees.
     ``divided_gates``: silu as x / (1 + exp(-x)), since the engine's own comes from a table (rule N9).
     ``adapter_inputs``: the matrices of an adapter are inputs, not constants (``adapter_matrices``).
+    ``largest_alone``: pieces of the head give their largest logit and where it stands, not all logits (``LARGEST``).
     """
 
     rows: int
@@ -43,6 +49,7 @@ class StepForm:
     scale: float = 1.0
     divided_gates: bool = False
     adapter_inputs: bool = False
+    largest_alone: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1 or frexp(self.scale)[0] != 0.5:
@@ -86,14 +93,34 @@ def layers_graph(
 
 
 def head_graph(a: Architecture, form: StepForm, head: np.ndarray, norm: Weights) -> Graph:
-    """The last norm and the head in pieces: ``x`` [1, hidden, 1, rows] to ``logits_0``... [1, words, 1, rows]."""
+    """The last norm and the head in pieces: ``x`` [1, hidden, 1, rows] to ``logits_0``... [1, words, 1, rows].
+
+    With ``form.largest_alone`` to ``largest_0``, ``block_0``, ``place_0`` ..., of which `best_words` makes tokens.
+    """
     b = _Ops(a, form)
     x = b.residual_norm(b.b.input("x", (1, a.hidden, 1, form.rows), form.dtype))
     for number, begin in enumerate(range(0, len(head), PIECE)):
         part = np.asarray(head[begin : begin + PIECE], np.float32)
         weight, bias = folded(part, None, norm["norm"], norm.get("norm.bias"))
-        b.b.output(b.product(f"head_{number}", x, weight, bias), name=f"logits_{number}")
+        logits = b.product(f"head_{number}", x, weight, bias)
+        if not form.largest_alone:
+            b.b.output(logits, name=f"logits_{number}")
+            continue
+        for name, value in zip(LARGEST, b.largest(logits)):
+            b.b.output(value, name=f"{name}_{number}")
     return b.b.graph
+
+
+def best_words(results: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The first of the words with the largest logit and that logit, of all pieces: int64 and float32 [rows]."""
+    pieces = range(len(results) // len(LARGEST))
+    values, blocks, places = (
+        np.stack([np.asarray(results[f"{name}_{i}"], np.float32).reshape(-1) for i in pieces]) for name in LARGEST
+    )
+    best = values.argmax(0)
+    rows = np.arange(values.shape[1])
+    words = (PIECE // BLOCK - blocks) * BLOCK + BLOCK - places
+    return best * PIECE + words[best, rows].astype(np.int64), values[best, rows]
 
 
 def fold_of(a: Architecture, scale: float, name: str) -> tuple[str, float]:
@@ -149,6 +176,21 @@ class _Ops:
     def product(self, name: str, x: Value, weight: np.ndarray, bias: np.ndarray | None) -> Value:
         own = {} if bias is None else {"bias": self.const(bias, name)}
         return self.b.conv(x=x, weight=self.const(weight[:, :, None, None], name), name=name, **own)
+
+    def largest(self, logits: Value) -> tuple[Value, Value, Value]:
+        """The largest of [1, words, 1, rows], and where the first such one stands: no op of an engine gives an index,
+        so maps of ones and zeros by comparison carry two digits, both counted from behind.
+        """
+        b, here = self.b, np.arange(logits.shape[1])
+        digits = (PIECE // BLOCK - here // BLOCK, BLOCK - here % BLOCK)
+        most, numbers = logits, []
+        for digit in (None, *digits):
+            if digit is not None:
+                same = b.cast(x=b.equal(x=most, y=numbers[-1]), dtype=self.form.dtype)
+                most = b.mul(x=same, y=self.const(digit.reshape(1, -1, 1, 1), "head"))
+            numbers.append(b.reduce_max(x=most, axes=[1], keep_dims=True))
+        value, block, place = numbers
+        return value, block, place
 
     def residual_norm(self, x: Value) -> Value:
         """The norm of the stream, without factor and bias, which stand in the products behind it."""

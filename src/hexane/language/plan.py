@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,7 +169,8 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
 
 
 def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterator[tuple[str, int, Graph]]:
-    """One layer of each kind with how many there are, then the head's first piece with the number of pieces."""
+    """One layer of each kind with how many there are, then the head's first piece (with its largest logit) and how
+    many pieces there are."""
     a = decoder.architecture
     kinds: dict[Any, list[int]] = {}
     for layer in range(a.layers):
@@ -178,7 +179,8 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
         graph = layers_graph(a, form, {layers[0]: decoder.layer(layers[0])})
         yield "layers", len(layers), decoder.in_format(graph, form)
     if function == "decode":
-        head = head_graph(a, form, decoder.checkpoint.head()[:PIECE], decoder.checkpoint.final_norm())
+        own = replace(form, largest_alone=True)
+        head = head_graph(a, own, decoder.checkpoint.head()[:PIECE], decoder.checkpoint.final_norm())
         yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
 
 
