@@ -183,7 +183,7 @@ class _Ops:
         """
         b, here = self.b, np.arange(logits.shape[1])
         digits = (PIECE // BLOCK - here // BLOCK, BLOCK - here % BLOCK)
-        most, numbers = logits, []
+        most, numbers = logits, list[Value]()
         for digit in (None, *digits):
             if digit is not None:
                 same = b.cast(x=b.equal(x=most, y=numbers[-1]), dtype=self.form.dtype)
