@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from functools import cache
+from math import prod
+from typing import NamedTuple
 
 import pytest
 
-from facts import fact_folder
-from hexane.chips import CHIPS
+import hexane
+from facts import fact_files, fact_folder
+from formats.zoo import ZOO, light_model
+from hexane.chips import CHIPS, Chip
 from hexane.chips.measured import values
 from hexane.cost.model import engines_used, time_work
 from hexane.cost.units import STREAM_SHARE, bound_us, weight_rate
 from hexane.cost.work import Layer, Work
+from hexane.errors import HexaneError
 from hexane.formats.mil.reader import parse_mil
+from hexane.graph import Graph, Op
 from hexane.timing.from_graph import work_of
 
-
-@cache
-def works() -> tuple[Work, ...]:
-    with zipfile.ZipFile(fact_folder() / "perf" / "networks.zip") as packed:
-        return tuple(work_of(parse_mil(packed.read(name).decode())) for name in packed.namelist())
+WINOGRAD_LEAST = 4 / 9
+"""Multiplications of F(2x2, 3x3) over those of the plain form."""
 
 
 @cache
@@ -28,9 +32,10 @@ def forms(engines: int) -> tuple[tuple[Layer, int], ...]:
     """Every form of a layer in the networks, with the engines that its program uses."""
     chip = next(chip for chip in CHIPS if (chip.name == "M6") == (engines == 2))
     found = {}
-    for work in works():
-        used = engines_used(work.layers, chip)
-        found.update({(layer.form, used): (layer, used) for layer in work.layers})
+    for network in networks():
+        layers = network.work.layers
+        used = engines_used(layers, chip)
+        found.update({(layer.form, used): (layer, used) for layer in layers})
     return tuple(found.values())
 
 
@@ -64,3 +69,89 @@ def test_a_bound_counts_weights_and_edges_but_nothing_between():
 def _fields(layer: Layer) -> dict[str, object]:
     names = "name op unit pixels cin cout weight_bytes dense_bytes in_bytes out_bytes".split()
     return {name: getattr(layer, name) for name in names}
+
+
+def multiplications(op: Op) -> int:
+    """Of a convolution or a product of matrices, counted from shapes."""
+    if op.type == "conv":
+        return prod(op.output.shape) * prod(op.arg("weight").shape[1:])
+    if op.type == "conv_transpose":
+        return prod(op.arg("x").shape) * prod(op.arg("weight").shape[1:])
+    if op.type == "linear":
+        return prod(op.output.shape) * op.arg("x").shape[-1]
+    if op.type == "matmul":
+        return prod(op.output.shape) * op.arg("x").shape[-2 if op.arg("transpose_x") else -1]
+    return 0
+
+
+def bytes_of_kernels(ops: Iterable[Op]) -> int:
+    """Each distinct fp16 kernel once; compressed ones, whose streams are shorter, are left out."""
+    kernels = {op.arg("weight") for op in ops if op.type in ("conv", "linear")}
+    return sum(2 * prod(kernel.shape) for kernel in kernels if kernel.is_constant and kernel.dtype in ("fp16", "fp32"))
+
+
+class Network(NamedTuple):
+    """A network as the model sees it, and what is counted here of it."""
+
+    name: str
+    work: Work
+    multiplications: int
+    kernel_bytes: int
+    eight_bits: bool
+
+    @classmethod
+    def of(cls, name: str, graph: Graph) -> Network:
+        ops = [op for op in graph.main.walk() if all(None not in value.shape for value in op.outputs)]
+        eight_bits = any(op.type == "quantize" for op in ops)
+        return cls(name, work_of(graph), sum(map(multiplications, ops)), bytes_of_kernels(ops), eight_bits)
+
+    def require_possible(self, chip: Chip) -> None:
+        """Predicted to take no less than its multiplications at the peak, and its kernels over the memory."""
+        engines = engines_used(self.work.layers, chip)
+        share = (WINOGRAD_LEAST if chip.winograd else 1) * (1 / 2 if self.eight_bits else 1)
+        rate = chip.generation.cores * chip.macs_per_core_cycle * chip.clock_mhz * engines
+        least = max(
+            share * self.multiplications / rate, self.kernel_bytes / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0
+        )
+        predicted = sum(timed.us for timed in time_work(self.work, chip, values(chip)))
+        assert predicted >= least, (self.name, chip.name)
+
+
+@cache
+def networks() -> tuple[Network, ...]:
+    """The packed networks of other people."""
+    with zipfile.ZipFile(fact_folder() / "perf" / "networks.zip") as packed:
+        return tuple(Network.of(name, parse_mil(packed.read(name).decode())) for name in packed.namelist())
+
+
+@pytest.mark.parametrize("index", range(len(CHIPS)), ids=[chip.name for chip in CHIPS])
+def test_some_networks_are_not_faster_than_their_arithmetic(index):
+    for network in networks()[index :: len(CHIPS)]:
+        network.require_possible(CHIPS[index])
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory) -> tuple[Network, ...]:
+    """Those, nine networks of the zoo, and every text of the facts that has a product."""
+    found = list(networks())
+    for name in ZOO:
+        file = tmp_path_factory.mktemp("zoo") / f"{name}.onnx"
+        file.write_bytes(light_model(name).SerializeToString())
+        found.append(Network.of(name, hexane.load(file)))
+        file.unlink()
+    for path in fact_files("mil/**/*.mil"):
+        try:
+            graph = parse_mil(path.read_text())
+        except HexaneError:
+            continue  # texts that Apple's compiler refuses are facts too
+        network = Network.of(path.name, graph)
+        found += [network] if network.multiplications else []
+    return tuple(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS, ids=str)
+def test_no_network_is_faster_than_its_arithmetic(more, chip):
+    assert len(more) >= 60
+    for network in more:
+        network.require_possible(chip)
