@@ -39,7 +39,7 @@ def test_lists():
     assert "A12" not in [c.name for c in chips.parse_list("all")]
 
 
-@pytest.mark.parametrize("text", ["", " ", ",", '""'])
+@pytest.mark.parametrize("text", ["", " ", ",", '""', "M1,", "M1,,M4"])
 def test_a_list_that_names_no_chip_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="names no chip"):
         chips.parse_list(text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -76,11 +78,24 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(np.array_equal(done.outputs[name], array) for name, array in again.outputs.items())
 
 
-@pytest.mark.slow
-def test_a_notebook_kernel_runs_it(tmp_path: Path) -> None:
+def test_a_notebook_kernel_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the kernel is a process of its own
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    tables = [
+        output.data["text/html"]
+        for cell in cells
+        for output in cell.outputs
+        if output.output_type == "execute_result" and "text/html" in output.data
+    ]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert len(tables) >= 6 and all("<table" in table for table in tables)
+    assert (tmp_path / "report" / "index.html").is_file()
 
 
 @pytest.fixture(scope="module")

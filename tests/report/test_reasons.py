@@ -52,6 +52,19 @@ def test_a_refused_op_has_the_code_of_its_reason(code, tmp_path) -> None:
     assert [s.codes for s in again.segments] == [s.codes for s in program.segments]
 
 
+def test_strict_names_the_op_of_the_host_before_what_is_inferred() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 64, 64), "fp16")
+    first = b.conv(x=x, weight=np.ones((32, 3, 7, 7), np.float16), strides=[2, 2], pad_type="same", name="first")
+    with pytest.raises(UnsupportedError) as caught:
+        b.output(first)
+        compile(b.graph, strict=True)
+    assert caught.value.code == Reason.EVIDENCE and "first" in str(caught.value)
+    b.output(b.cumsum(x=first, axis=1, name="sums"))
+    with pytest.raises(UnsupportedError, match="cumsum"):
+        compile(b.graph, strict=True)
+
+
 def test_advice_for_every_code() -> None:
     for code in Reason:
         assert answer_to(code, "conv")

@@ -14,7 +14,7 @@ from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.report.session import run_network
 from hexane.runtime.agreement import agreement
-from hexane.runtime.answers import EXACT, THRESHOLD, TOP, OutputQuestion, question_of
+from hexane.runtime.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
 from hexane.runtime.verdict import verdict_of, word_for
 from report.networks import command, saved, small
 
@@ -163,7 +163,18 @@ def test_a_class_that_moves_is_said() -> None:
     b.output(b.linear(x=x, weight=weight, bias=np.zeros(2, np.float32), name="scores"))
     done = run_network(b.graph, {"x": np.ones((1, 4), np.float32)}, name="two")
     assert done.verdict is not None and done.verdict.word == "changed"
-    assert "top-1 of scores differs in 1 of 1" in done.verdict.far
+    assert "top-1 of scores differs in 1 of 1 (1 a tie: float32's two numbers are one in fp16)" in done.verdict.far
+
+
+def test_ties_are_counted_apart() -> None:
+    expected = np.array([[0.1, 0.100004, 0.0], [0.1, 0.2, 0.0], [0.0, 0.5, 0.4], [np.nan, 1, 0]], np.float32)
+    got = np.array([[0.1, 0.1, 0.0], [0.2, 0.1, 0.0], [0.0, 0.5, 0.4], [0, 0, 1]], np.float32)
+    assert answered(got, expected, OutputQuestion(TOP)) == Answer(TOP, 3, 2, 1)
+    assert answered(got.T, expected.T, OutputQuestion(TOP, 0)) == Answer(TOP, 3, 2, 1)
+    near, far = np.array([0.4999, 0.2, 0.7], np.float32), np.array([0.5001, 0.9, 0.8], np.float32)
+    assert answered(near, far, OutputQuestion(THRESHOLD)) == Answer(THRESHOLD, 3, 2, 1)
+    huge = np.array([[1e6, 2e6]], np.float32)
+    assert answered(huge[:, ::-1], huge, OutputQuestion(TOP)) == Answer(TOP, 1, 1), "beyond fp16 nothing is one number"
 
 
 def _rare(bias: float) -> Graph:

@@ -62,7 +62,6 @@ def parse_list(text: str) -> list[Chip]:
     if _key(text) == "all":
         return [chip for chip in CHIPS if chip.generation_name not in ("h11", "h12")]
     names = [part.strip().strip("\"'") for part in text.split(",")]
-    chips = [get(name) for name in names if name]
-    if not chips:
-        raise UsageError(f"{text!r} names no chip", hint='write "M1", "M1,M4" or "all"')
-    return chips
+    if not all(names):
+        raise UsageError(f"{text!r} names no chip{' at a comma' * (',' in text)}", hint='write "M1", "M1,M4" or "all"')
+    return [get(name) for name in names]

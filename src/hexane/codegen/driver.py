@@ -213,16 +213,15 @@ def _cheaper(default: list[Segment], apples: list[Segment], context: Context) ->
 
 
 def _refuse_host(units: Iterable[RecipeUnit]) -> None:
-    """``strict``: UnsupportedError for the first unit that would run on the host."""
-    for unit in units:
-        if not unit.on_engine:
-            raise UnsupportedError(
-                unit.reason,
-                where=unit.ops[0].describe(),
-                hint="without --strict "
-                + ("it is compiled, marked INFERRED" if unit.code == Reason.EVIDENCE else "the host takes it"),
-                code=Reason(unit.code),
-            )
+    """``strict``: UnsupportedError for the first unit that has no place on the engine, else for the first inferred."""
+    refused = [unit for unit in units if not unit.on_engine]
+    if not refused:
+        return
+    unit = min(refused, key=lambda unit: unit.code == Reason.EVIDENCE)
+    takes = "it is compiled, marked INFERRED" if unit.code == Reason.EVIDENCE else "the host takes it"
+    raise UnsupportedError(
+        unit.reason, where=unit.ops[0].describe(), hint=f"without --strict {takes}", code=Reason(unit.code)
+    )
 
 
 def canonical(

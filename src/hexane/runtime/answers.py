@@ -33,11 +33,15 @@ class OutputQuestion:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many decisions an output holds, and in how many the engine decides otherwise than float32."""
+    """How many decisions an output holds, and in how many the engine decides otherwise than float32.
+
+    ``ties``: in how many of those float32's own numbers for both choices are one number of fp16, the format of results.
+    """
 
     kind: str
     decisions: int
     changed: int
+    ties: int = 0
 
     @property
     def share(self) -> float:
@@ -104,10 +108,21 @@ def answered(got: np.ndarray, expected: np.ndarray, question: OutputQuestion) ->
         return Answer(question.kind, 0, 0)
     if question.kind == THRESHOLD:
         is_known = ~np.isnan(expected)
-        return Answer(
-            THRESHOLD, int(is_known.sum()), int(np.count_nonzero(((got > 0.5) != (expected > 0.5)) & is_known))
-        )
+        other = ((got > 0.5) != (expected > 0.5)) & is_known
+        tie = other & (expected.astype(np.float16) == np.float16(0.5))
+        return _counted(THRESHOLD, is_known, other, tie)
     is_known = ~np.isnan(expected).any(axis=question.axis)
     lost = np.isnan(got).any(axis=question.axis)
-    other = (np.argmax(got, axis=question.axis) != np.argmax(expected, axis=question.axis)) | lost
-    return Answer(TOP, int(is_known.sum()), int(np.count_nonzero(other & is_known)))
+    chosen, best = np.argmax(got, axis=question.axis), np.argmax(expected, axis=question.axis)
+    other = ((chosen != best) | lost) & is_known
+    with np.errstate(over="ignore"):  # scores beyond fp16 are infinite in both
+        both = [
+            np.take_along_axis(expected, np.expand_dims(at, question.axis), question.axis).astype(np.float16)
+            for at in (chosen, best)
+        ]
+    tie = other & ~lost & np.isfinite(both[1]).squeeze(question.axis) & (both[0] == both[1]).squeeze(question.axis)
+    return _counted(TOP, is_known, other, tie)
+
+
+def _counted(kind: str, is_known: np.ndarray, other: np.ndarray, tie: np.ndarray) -> Answer:
+    return Answer(kind, int(is_known.sum()), int(np.count_nonzero(other)), int(np.count_nonzero(tie)))

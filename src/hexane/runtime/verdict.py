@@ -122,6 +122,8 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
             how = f"differs in {answer.changed} of {answer.decisions}" if answer.changed else "is the same"
             several = "" if answer.changed or answer.decisions == 1 else f" in all {answer.decisions}"
             parts.append(f"{answer.kind} of {row.name} {how}{several}")
+            if answer.ties:
+                parts[-1] += f" ({answer.ties} a tie: float32's two numbers are one in fp16)"
     return "; ".join(parts) or f"as {by} has it"
 
 
