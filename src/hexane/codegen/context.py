@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, four_dimensional
+from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, four_dimensional, surface_shape
 from hexane.codegen.plan import Buffer, Space
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.compilation import Compilation
@@ -64,13 +64,14 @@ class Context(Compilation):
             raise UnsupportedError(
                 f"{value.name} is a constant where the engine needs a tensor that is computed", code=Reason.CONSTANT
             )
+        four_dimensional(value.shape)
         return self.surface(value)
 
     def surface(self, value: Value) -> Tensor:
         """A value as a plain tensor in DRAM. UnsupportedError where the target takes none of its shape or type."""
         if value.dtype not in ELEMENT_BYTES:
             raise UnsupportedError(f"the engine has no {value.dtype} surfaces", code=Reason.ELEMENT_TYPE)
-        shape = four_dimensional(value.shape)
+        shape = surface_shape(value.shape)
         if min(shape) < 1:
             raise UnsupportedError(f"a tensor of shape {value.shape} has no elements", code=Reason.SHAPE)
         beyond = self.limits.beyond(dict(zip("NCHW", shape)))

@@ -13,7 +13,7 @@ from hexane.chips import Evidence
 from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
-from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
+from hexane.codegen.fragment import ELEMENT_BYTES, surface_shape
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import RecipeUnit, SegmentRun, runs_of, units_of
@@ -290,7 +290,7 @@ def _engine_segment(
         Surface(
             value.name,
             role,
-            four_dimensional(value.shape),
+            surface_shape(value.shape),
             dtype=SURFACE_DTYPES[value.dtype],
             channel=linked.channels[value.name],
         )

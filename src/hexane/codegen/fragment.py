@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,6 +101,18 @@ def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
         raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes", code=Reason.RANK)
     padded = (1,) * (4 - len(shape)) + tuple(shape)
     return padded  # type: ignore[return-value]
+
+
+def surface_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """N, C, H, W of what the engine may read or write: as ``four_dimensional``, with more axes joined behind the first.
+
+    Only reshapes read such a tensor by its own axes; rows are dense, so the bytes are those of the joined form.
+    """
+    while len(shape) > 4 and shape[0] == 1:
+        shape = shape[1:]
+    if len(shape) > 4 and None not in shape:
+        shape = (shape[0], prod(shape[1:-2]), *shape[-2:])
+    return four_dimensional(shape)
 
 
 @dataclass

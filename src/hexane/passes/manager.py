@@ -65,6 +65,7 @@ def available() -> dict[str, Pass]:
         single_tables,
         transposed,
         views,
+        volumes,
     )
 
     return {
@@ -83,6 +84,7 @@ def available() -> dict[str, Pass]:
         "decompose_activations": always(activations.decompose_activations),
         "decompose": decompose.decompose,
         "contractions": always(contractions.legalise_contractions),
+        "volumes": always(volumes.legalise_volumes),
         "pools": always(pooling.legalise_pools),
         "resampling": always(resampling.legalise_resampling),
         "transposed_convolutions": always(transposed.legalise_transposed),

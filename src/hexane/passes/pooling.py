@@ -100,6 +100,12 @@ def _window_sum(x: Value, op: Op, b: GraphBuilder) -> Value:
 
 def _counts(op: Op) -> np.ndarray:
     """Elements that each window's mean counts, as a map [1, 1, Hout, Wout]."""
+    rows, columns = axis_counts(op)
+    return (rows[:, None] * columns[None, :])[None, None]
+
+
+def axis_counts(op: Op) -> list[np.ndarray]:
+    """Elements along each spatial axis that the means of its windows count: float64 arrays, one number per result."""
     steps, pads, _, out = _geometry(op)
     excluded = op.arg("exclude_padding_from_average")
     axes = []
@@ -109,4 +115,4 @@ def _counts(op: Op) -> np.ndarray:
         low, high = (before, before + extent) if excluded else (0, before + extent + after)
         starts = np.arange(count) * stride
         axes.append(np.maximum(np.minimum(starts + k, high) - np.maximum(starts, low), 1).astype(np.float64))
-    return (axes[0][:, None] * axes[1][None, :])[None, None]
+    return axes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hexane.graph.ops.slicing import places_of
 from hexane.graph.registry import has, spec_of, with_trait
 from hexane.graph.traits import ELEMENTWISE, RESHAPES, SAME_VALUES
+from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import ENGINE_AXES
 from hexane.passes.rewriting import is_static, known, sweep
 
@@ -22,7 +25,111 @@ LONGEST_CHAIN = 32
 
 def legalise_views(function: Function) -> int:
     """See transpositions and elementwise ops on five and more axes as ones on four: the engine has no more."""
-    return sweep(function, {"transpose": _transpose} | dict.fromkeys(with_trait(PER_ELEMENT), _elementwise))
+    along = {"concat": _concat, "pad": _pad, "slice_by_size": _slice, "slice_by_index": _slice, "softmax": _softmax}
+    return sweep(function, {"transpose": _transpose} | along | dict.fromkeys(with_trait(PER_ELEMENT), _elementwise))
+
+
+def joined_axes(shapes: Sequence[tuple[int, ...]], roles: Sequence[Hashable]) -> list[list[int]] | None:
+    """Neighbouring axes of one role joined until four are left, and until three as long as rows stay whole.
+
+    ``shapes`` are of one rank. Axes of one element in every shape have any role; axes in which the shapes differ are
+    joined where they differ in the same way, which ``roles`` says. None where more than four are left.
+    """
+    groups = [[axis] for axis in range(len(roles))]
+    short = [all(shape[axis] == 1 for shape in shapes) for axis in range(len(roles))]
+
+    def alike(i: int) -> bool:
+        first, second = ({roles[a] for a in group if not short[a]} for group in groups[i : i + 2])
+        return len(first | second) <= 1
+
+    for most, rest in ((ENGINE_AXES - 1, 2), (ENGINE_AXES, 1)):
+        i = 0
+        while len(groups) > most and i < len(groups) - rest:
+            if alike(i):
+                groups[i : i + 2] = [groups[i] + groups[i + 1]]
+            else:
+                i += 1
+    return groups if len(groups) <= ENGINE_AXES else None
+
+
+def _has_surface(shape: tuple[int, ...]) -> bool:
+    """Whether at most four axes are left once leading ones of one element are gone."""
+    return all(extent == 1 for extent in shape[: max(len(shape) - ENGINE_AXES, 0)])
+
+
+def _joined(value: Value, groups: list[list[int]], b: GraphBuilder) -> Value:
+    """The value with each group of its axes as one; operands of fewer axes get leading ones."""
+    rank = sum(map(len, groups))
+    full = (1,) * (rank - len(value.shape)) + value.shape
+    shape = [prod(full[axis] for axis in group) for group in groups]
+    return b.reshape(x=value, shape=shape)
+
+
+def _along(op: Op, axes: set[int]) -> list[list[int]] | None:
+    """Groups for an op that treats ``axes`` one by one and all others alike; None where it needs none."""
+    x = next(op.operands())
+    if not all(map(is_static, (*op.operands(), *op.outputs))) or x.dtype not in FLOATS or x.is_constant:
+        return None
+    if all(_has_surface(v.shape) for v in (x, *op.outputs)):
+        return None
+    shapes = [v.shape for v in (x, *op.outputs) if len(v.shape) == len(x.shape)]
+    return joined_axes(shapes, [a if a in axes else "" for a in range(len(x.shape))])
+
+
+def _place(groups: list[list[int]], axis: int) -> int:
+    """Which group has the axis."""
+    return next(i for i, group in enumerate(groups) if axis in group)
+
+
+def _concat(op: Op, b: GraphBuilder) -> Value | None:
+    values = op.inputs["values"]
+    rank = len(values[0].shape)
+    axis = op.arg("axis") % rank
+    groups = None if op.arg("interleave") or any(v.is_constant for v in values) else _along(op, {axis})
+    if groups is None:
+        return None
+    result = b.concat(values=tuple(_joined(v, groups, b) for v in values), axis=_place(groups, axis))
+    return b.reshape(x=result, shape=list(op.output.shape))
+
+
+def _softmax(op: Op, b: GraphBuilder) -> Value | None:
+    axis = op.arg("axis") % len(op.output.shape)
+    groups = _along(op, {axis})
+    if groups is None:
+        return None
+    result = b.softmax(x=_joined(op.inputs["x"], groups, b), axis=_place(groups, axis))
+    return b.reshape(x=result, shape=list(op.output.shape))
+
+
+def _pad(op: Op, b: GraphBuilder) -> Value | None:
+    x = op.inputs["x"]
+    widths = pad_of(op, len(x.shape))
+    axes = {axis for axis, pair in enumerate(widths or ()) if any(pair)}
+    groups = _along(op, axes) if widths is not None else None
+    if groups is None or widths is None:
+        return None
+    flat = [width for group in groups for width in next((widths[a] for a in group if a in axes), (0, 0))]
+    operands: dict[str, Any] = {**op.inputs, "x": _joined(x, groups, b), "pad": flat}
+    return b.reshape(x=b.op(op.type, **operands), shape=list(op.output.shape))
+
+
+def _slice(op: Op, b: GraphBuilder) -> Value | None:
+    """A cut as ``slice_by_index`` with all bounds written out."""
+    x = op.inputs["x"]
+    if any(not v.is_constant for name, v in op.inputs.items() if name != "x") or not is_static(x):
+        return None
+    cuts = places_of(op)
+    axes = {axis for axis, places in enumerate(cuts) if places != range(x.shape[axis])}
+    if any(places.step < 1 for places in cuts):
+        return None
+    groups = _along(op, axes)
+    if groups is None:
+        return None
+    shape = [prod(x.shape[a] for a in group) for group in groups]
+    ranges = [next((cuts[a] for a in group if a in axes), range(n)) for group, n in zip(groups, shape)]
+    bounds = {"begin": [c.start for c in ranges], "end": [c.stop for c in ranges], "stride": [c.step for c in ranges]}
+    result = b.slice_by_index(x=b.reshape(x=x, shape=shape), **bounds)
+    return b.reshape(x=result, shape=list(op.output.shape))
 
 
 def _transpose(op: Op, b: GraphBuilder) -> Value | None:
@@ -91,9 +198,24 @@ def _has_flat_form(op: Op) -> bool:
 def _elementwise(op: Op, b: GraphBuilder) -> Value | None:
     shape = op.output.shape
     flat = _flat(shape) if _has_flat_form(op) and _between_reshapes(op) else None
+    tensors = {name: op.inputs[name] for name in spec_of(op).tensors if name in op.inputs}
     if flat is None:
+        return _broadcast(op, tensors, b)
+    views = {name: b.reshape(x=v, shape=flat if v.shape == shape else [1] * 4) for name, v in tensors.items()}
+    result = b.op(op.type, opset=op.opset, **{**op.inputs, **views})
+    return b.reshape(x=result, shape=list(shape))
+
+
+def _broadcast(op: Op, tensors: dict[str, Value], b: GraphBuilder) -> Value | None:
+    """Operands that no surface holds, some of which may be broadcast along some axes."""
+    shape = op.output.shape
+    if not all(map(is_static, (op.output, *tensors.values()))) or _has_surface(shape):
         return None
-    tensors = {name: op.inputs[name] for name in spec_of(op).tensors}
-    seen = {name: b.reshape(x=v, shape=flat if v.shape == shape else [1] * 4) for name, v in tensors.items()}
-    made = b.op(op.type, opset=op.opset, **{**op.inputs, **seen})
-    return b.reshape(x=made, shape=list(shape))
+    if op.output.dtype not in FLOATS and not any(v.dtype in FLOATS for v in tensors.values()):
+        return None
+    full = [(1,) * (len(shape) - len(v.shape)) + v.shape for v in tensors.values()]
+    groups = joined_axes([shape, *full], [tuple(each[axis] == 1 for each in full) for axis in range(len(shape))])
+    if groups is None:
+        return None
+    views = {name: _joined(v, groups, b) for name, v in tensors.items()}
+    return b.reshape(x=b.op(op.type, opset=op.opset, **{**op.inputs, **views}), shape=list(shape))

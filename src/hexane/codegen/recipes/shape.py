@@ -330,7 +330,9 @@ def reshape(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape, squeeze, expand_dims: one copy where rows stay whole; else rows are joined, cut or turned."""
     (op,) = ops
     fragment = Fragment(context)
-    relayout(fragment, context.tensor(op.arg("x")), context.tensor(op.output))
+    if op.inputs["x"].is_constant:
+        raise UnsupportedError("a reshape of a constant", code=Reason.CONSTANT)
+    relayout(fragment, context.surface(op.inputs["x"]), context.surface(op.output))
     return fragment
 
 

@@ -16,6 +16,7 @@ from hexane.graph.types import TensorType
 if TYPE_CHECKING:
     from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
+    from hexane.graph.ir import Op
 
 
 def slices_of(
@@ -80,12 +81,25 @@ def _by_index_type(x: TensorType, begin: Any, end: Any, **rest: Any) -> TensorTy
     return x.with_shape(sliced_shape(x.shape, slices_of(x.shape, begin, end, **rest)))
 
 
+def places_of(op: Op) -> list[range]:
+    """Which elements along each axis a ``slice_by_size`` or ``slice_by_index`` of constant bounds takes."""
+    shape = op.inputs["x"].shape
+    if op.type == "slice_by_size":
+        index: tuple[Any, ...] = _by_size(shape, op.arg("begin"), op.arg("size"))
+    else:
+        index = slices_of(shape, *(op.arg(name) for name in _BOUNDS))
+    return [
+        range(n)[part] if isinstance(part, slice) else range(n)[part : part % n + 1] for n, part in zip(shape, index)
+    ]
+
+
+_BOUNDS = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
 _INDEX = "begin:ints~ end:ints~ stride:ints? begin_mask:bools? end_mask:bools? squeeze_mask:bools?"
 
 
 def _bounds(d: Derivation) -> tuple[Any, ...]:
     """The NumPy index of a slice whose bounds are constants."""
-    bounds = {name: getattr(d, name) for name in ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")}
+    bounds = {name: getattr(d, name) for name in _BOUNDS}
     if UNKNOWN in (bounds["begin"], bounds["end"]):
         raise d.refuse("the bounds are computed at run time, and only constant ones have a derivative")
     return slices_of(d.x.shape, **bounds)
