@@ -134,7 +134,7 @@ def test_broken_packages(data, tmp_path):
         hexane.load_program(path)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((1, 20_000), "fp16"), ((4, 4), "int32"), ((1, 2, 3, 4, 5, 6), "fp16")])
+@pytest.mark.parametrize(("shape", "dtype"), [((1, 20_000), "fp16"), ((4, 4), "int32")])
 def test_what_the_engine_cannot_hold_is_on_the_host(shape, dtype):
     builder = GraphBuilder()
     x = builder.input("x", shape, dtype)

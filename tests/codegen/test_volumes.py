@@ -177,6 +177,14 @@ def test_five_axes(name, chip):
     wholly_on_engine(b, {"x": x}, truth(x.astype(float)), chip)
 
 
+def test_six_axes():
+    x = np.random.default_rng(7).normal(size=(1, 2, 3, 4, 5, 6)).astype(np.float16)
+    b = GraphBuilder()
+    value = b.input("x", x.shape, "fp16")
+    b.output(b.add(x=value, y=value))
+    wholly_on_engine(b, {"x": x}, 2 * x.astype(float), "M1")
+
+
 def test_a_kernel_that_is_computed_stays_on_the_host():
     b = GraphBuilder()
     x, weight = b.input("x", (1, 2, 3, 4, 8), "fp16"), b.input("w", (2, 2, 1, 1, 1), "fp16")

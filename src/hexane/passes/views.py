@@ -11,7 +11,7 @@ from hexane.graph.registry import has, spec_of, with_trait
 from hexane.graph.traits import ELEMENTWISE, RESHAPES, SAME_VALUES
 from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import ENGINE_AXES
-from hexane.passes.rewriting import is_static, known, sweep
+from hexane.passes.rewriting import Rule, is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -25,8 +25,15 @@ LONGEST_CHAIN = 32
 
 def legalise_views(function: Function) -> int:
     """See transpositions and elementwise ops on five and more axes as ones on four: the engine has no more."""
-    along = {"concat": _concat, "pad": _pad, "slice_by_size": _slice, "slice_by_index": _slice, "softmax": _softmax}
-    return sweep(function, {"transpose": _transpose} | along | dict.fromkeys(with_trait(PER_ELEMENT), _elementwise))
+    rules: dict[str, Rule] = dict.fromkeys(with_trait(PER_ELEMENT), _elementwise)
+    for name, rule in _ALONG.items():
+        rules[name] = _of_many_axes(rule)
+    return sweep(function, rules | {"transpose": _transpose})
+
+
+def _of_many_axes(rule: Rule) -> Rule:
+    """The rule for ops whose first operand has more axes than the engine; the others need none."""
+    return lambda op, b: rule(op, b) if len(next(op.operands()).shape) > ENGINE_AXES else None
 
 
 def joined_axes(shapes: Sequence[tuple[int, ...]], roles: Sequence[Hashable]) -> list[list[int]] | None:
@@ -193,6 +200,11 @@ def _has_flat_form(op: Op) -> bool:
     if not all(is_static(v) and (v.shape == shape or prod(v.shape) == 1) for v in tensors):
         return False
     return any(v.dtype in FLOATS and v.shape == shape for v in (*tensors, op.output))
+
+
+_ALONG: dict[str, Rule] = {
+    "concat": _concat, "pad": _pad, "slice_by_size": _slice, "slice_by_index": _slice, "softmax": _softmax,
+}  # fmt: skip
 
 
 def _elementwise(op: Op, b: GraphBuilder) -> Value | None:
