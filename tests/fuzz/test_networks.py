@@ -32,6 +32,12 @@ def test_a_hundred_networks() -> None:
     assert "ops: seed" in said and " 0 failed" in said
 
 
+def test_networks_of_shapes() -> None:
+    """All families of shapes draw networks, whose programs are right."""
+    said = networks("--kind", "shapes", "--seed", "7", "--count", "12", "--seconds", "600", "--chips", "M1,M4")
+    assert "shapes: 12 networks, 0 failed" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ops", "shapes"])
 def test_an_hour(kind: str) -> None:

@@ -1,6 +1,6 @@
 """Convolution, transformer and U-Net shapes whose sizes lie at a limit of a generation: on it, one below, one above.
 
-The limits are those of `hexane.chips`; none is stated here.
+The limits are those of `hexane.chips`, pages and granules those of surfaces and of L2; none is stated here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fuzz.sketch import Data, Input, Ref, Sketch, Step
 from hexane.chips import GENERATIONS, Generation
 from hexane.codegen.l2 import UNIT
 from hexane.graph.registry import lookup
+from hexane.image.parts import PAGE
 
 MACS = 40_000_000
 """Multiply-accumulates of a convolution, at most: beyond them it takes its channels one by one."""
@@ -73,7 +74,7 @@ class Drawn:
 
     def pages(self) -> Shape:
         """A plane, or all of them, of whole pages of a surface."""
-        width, page = self.width(), self.limits.surface_granule_bytes
+        width, page = self.width(), PAGE
         granule = self.limits.dma_granule_bytes
         row = -(-width * ELEMENT_BYTES // granule) * granule
         channels = self.chance.choice((1, 2, 4, 7, 16))
@@ -282,7 +283,7 @@ def _windows(net: Drawn) -> None:
     """A kernel or a pool whose window lies at the generation's maximum."""
     limits, chance = net.limits, net.chance
     _, c, h, w = net.plain()
-    most = chance.choice((*limits.kernel_width_fp16, *limits.kernel_width_other, *limits.kernel_height))
+    most = chance.choice((*limits.kernel_width_fp16, *limits.kernel_height))
     other = chance.choice((1, 3, net.near(chance.choice(limits.kernel_height))))
     shape = (1, min(c, 8), max(h, other), max(w, most + 2))
     x = net.input(shape)
