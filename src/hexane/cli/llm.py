@@ -55,6 +55,13 @@ def llm(
     page: Annotated[
         Path | None, typer.Option(help="Write a page: plan, rate over context, places; with --eval accuracy by layer.")
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the chunks as Core ML packages here (functions decode and prefill), for the first context; "
+            "an adapter beside them is mutable, and each adapter gets its files."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help=f"Print JSON (schema {SCHEMA}).")] = False,
 ) -> None:
     """Plan a language model for the engine: programs, places, tokens per second, range; and let it answer.
@@ -66,8 +73,10 @@ def llm(
     from hexane import chips
     from hexane.cli.console import print_json
     from hexane.language import Decoder
+    from hexane.language.adapters import BESIDE
     from hexane.language.evaluation import evaluate_text
     from hexane.language.layer_errors import layer_errors
+    from hexane.language.packages import save_adapter, save_packages
     from hexane.language.sampling import Sampling
     from hexane.language.swaps import swap_of, with_adapters
 
@@ -92,12 +101,18 @@ def llm(
         answer["scores"] = evaluate_text(decoder, text, targets[0].name, level).as_dict()
         errors = layer_errors(decoder, text, targets[0].name)
         answer["layer_errors"] = [asdict(error) for error in errors]
+    models = [] if adapter is None else with_adapters(decoder, adapter.split(","), adapter_form)
+    if save is not None:
+        packages = save_packages(models[0] if models else decoder, save, lengths[0])
+        answer["packages"] = [str(path) for path in packages]
     if adapter is not None:
-        models = with_adapters(decoder, adapter.split(","), adapter_form)
         answer["adapters"] = []
         for model in models:
             needed = None if beginning is None else decoder.context_for(len(beginning) + tokens)
             entry = swap_of(model, targets[0].name, level, needed).as_dict()
+            if save is not None and adapter_form == BESIDE:
+                files = save_adapter(model, packages, save / entry["name"])
+                entry["files"] = [str(file) for file in files if file is not None]
             if beginning is not None:
                 entry["tokens"] = list(model.stream(beginning, tokens, targets[0].name, level, seed, sampling))
             if eval_ is not None:
@@ -113,7 +128,7 @@ def llm(
         print_json(answer)
         return
     _print(plans, decoder)
-    for name in ("tokens", "text", "scores", "page"):
+    for name in ("tokens", "text", "scores", "page", "packages"):
         if name in answer:
             typer.echo(f"{name}: {answer[name]}")
     if errors:

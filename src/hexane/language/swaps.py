@@ -14,6 +14,8 @@ from hexane.language.backend import Compiled
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
 
+INSTANCE_MS, ADAPTER_MS_PER_MB = 61.6 - 4.6, 4.6 / 9.2
+"""Of an instance on M5 Pro, and of the adapter in it (docs/reference/adapters.md; 20 swaps). SILICON, one source."""
 HOW = {MERGED: "compiled again", BESIDE: "patched", INPUTS: "given with every call"}
 """What becomes of programs with another adapter, by its form."""
 
@@ -22,7 +24,9 @@ HOW = {MERGED: "compiled again", BESIDE: "patched", INPUTS: "given with every ca
 class AdapterSwap:
     """An adapter in a form: ``bytes`` of its matrices in fp16; for constants beside the base what became of the decode
     programs here: ``how`` ("patched", or "recompiled" with the reason), ``seconds``, and ``places_seconds`` for finding
-    where the elements stand, which the first adapter alone needs."""
+    where the elements stand, which the first adapter alone needs. ``m5_pro_ms``: a new instance over the resident base
+    with so many bytes, as one project's M5 Pro takes it (docs/reference/adapters.md); INFERRED for other sizes.
+    """
 
     name: str
     form: str
@@ -32,6 +36,7 @@ class AdapterSwap:
     how: str = ""
     seconds: float = 0.0
     places_seconds: float = 0.0
+    m5_pro_ms: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -51,7 +56,8 @@ def swap_of(model: Decoder, chip: str, level: str, context: int | None) -> Adapt
     adapter, form = model.adapter, model.adapter_form
     if adapter is None:
         raise UsageError("a model without an adapter has none to go over to")
-    swap = AdapterSwap(adapter.name, form, adapter.rank, adapter.products, adapter.nbytes, HOW[form])
+    there = INSTANCE_MS + ADAPTER_MS_PER_MB * adapter.nbytes / 1e6 if form == BESIDE else 0.0
+    swap = AdapterSwap(adapter.name, form, adapter.rank, adapter.products, adapter.nbytes, HOW[form], m5_pro_ms=there)
     run = model.start(context, chip, level) if context is not None and form == BESIDE else None
     if run is None or not isinstance(run.backend, Compiled):
         return swap
