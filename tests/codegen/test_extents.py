@@ -7,6 +7,7 @@ import pytest
 
 import hexane
 from hexane import chips
+from hexane.codegen.fragment import MOST_TASKS
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets import targets
 from hexane.errors import UnsupportedError
@@ -110,3 +111,11 @@ def test_batches_to_the_last_count_of_a_task(kind: str, chip: str, count: int) -
     results, wanted = agreed(program, inputs)["y"], b.graph.evaluate(inputs)["y"]
     assert results.shape == wanted.shape
     np.testing.assert_allclose(results.astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
+
+
+def test_a_batch_of_65536_is_the_hosts_before_its_tasks_are_written() -> None:
+    """Sums over channels take two tasks for an image: too many for one op."""
+    b = GraphBuilder()
+    b.output(b.reduce_sum(x=b.input("x", (65536, 4, 6, 8), "fp16"), axes=(1,), keep_dims=True))
+    (segment,) = hexane.compile(b.graph).segments
+    assert segment.kind == "host" and f"more than {MOST_TASKS} tasks" in segment.reason

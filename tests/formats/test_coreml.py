@@ -254,3 +254,24 @@ def test_mutated_packages_never_crash(tmp_path: Path) -> None:
         except HexaneError:
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 0, outcomes
+
+
+def test_an_espresso_network_is_refused_with_what_is_in_it(tmp_path):
+    folder = tmp_path / "old.mlmodelc"
+    folder.mkdir()
+    with pytest.raises(UnsupportedError, match="no Espresso network"):
+        hexane.load(folder)
+    layers = [
+        {"name": "c", "type": "convolution", "bottom": "image", "top": "c"},
+        {"name": "r", "type": "activation", "bottom": "c,image", "top": "p"},
+    ]
+    (folder / "model.espresso.net").write_text(json.dumps({"layers": layers}))
+    (folder / "model.espresso.shape").write_text(json.dumps({"layer_shapes": {"image": {"k": 3, "h": 8, "w": 9}}}))
+    (folder / "model.espresso.weights").write_bytes(bytes(100))
+    told = "2 layers .1 convolution, 1 activation., takes image .1, 3, 8, 9.; gives p, 100 bytes of weights"
+    with pytest.raises(UnsupportedError, match=told):
+        hexane.load(folder)
+    for data in (b"bvx2", b"[" * 100_000, b"{}", b'{"layers": [1, {"top": 3}]}'):
+        (folder / "model.espresso.net").write_bytes(data)
+        with pytest.raises(UnsupportedError, match="Espresso"):
+            hexane.load(folder)

@@ -21,7 +21,7 @@ CALLS = {
                "check soft.onnx --chip M4 --as apple --random 1", "check net.onnx --baseline check.old"],
     "fix": ["check soft.onnx --chip M4 --fix --random 1 -o fixed.onnx"],
     "estimates": ["estimate net.onnx --chip M1,M4", "estimate mixed.mil --as hexane", "estimate net.onnx --batch 4",
-                  "estimate net.onnx --baseline estimate.old"],
+                  "estimate net.onnx --baseline estimate.old", "estimate net.onnx --path --chip M1,M4"],
     "run": ["run net.onnx --random 1", "run soft.onnx --random 1 --chip M4", "run p.hexane --random 1",
             "run net.onnx --random 1 --level graph", "run net.onnx --random 1 --autoscale --compare none"],
     "compile": ["compile net.onnx -o q.hexane", "compile mixed.mil -o m.hexane --chip M4"],
@@ -39,6 +39,8 @@ CALLS = {
     "probe-reading": ["probe --read answers.json"],
     "evaluate": ["evaluate flat.mil --data data.npz --layers 1"], "example": ["example ex"],
     "llm": ["llm lm --chip M4 --context 128", "llm lm --chip M1,M4 --context 128 --ids 1,2 --tokens 2 --eval text.ids"],
+    "report": ["report rep"], "comparison": ["report rep rep"],
+    "demo": ["demo --no-fetch --models nothing -o shown"],
     "train": ["train job.toml --overwrite --no-page"],
 }  # fmt: skip
 """Schema (without "hexane-" and version) -> command lines, each with ``--json``; files as ``prepare`` writes them."""
@@ -61,7 +63,8 @@ def prepare(folder: Path) -> None:
     b.output(b.cast(x=b.linear(x=b.cast(x=b.input("x", (1, 6), "fp32"), dtype="fp16"), weight=weight), dtype="fp32"))
     saved(b.graph, folder, "flat.mil")
     np.savez(folder / "data.npz", x=rng.standard_normal((8, 6)).astype(np.float32), label=rng.integers(0, 4, 8))
-    for line in ("compile net.mil -o p.hexane", "compile net.mil -o p.hwx", "compile mixed.mil -o r.hexane",
+    for line in ("run net.onnx --random 1 --report rep", "compile net.mil -o p.hexane", "compile net.mil -o p.hwx",
+                 "compile mixed.mil -o r.hexane",
                  "edit p.hwx --set task[0].NE.MACCfg.NonlinearMode=none -o r.hwx"):  # fmt: skip
         called(line, folder)
     reference.folder(folder / "lm", *reference.llama_like("llama"))
@@ -89,7 +92,7 @@ def called(line: str, folder: Path) -> str:
     """Standard output of a command whose files are in a folder."""
     words = [str(folder / word) if (folder / word).exists() or ("." in word and "=" not in word) else word
              for word in line.split()]  # fmt: skip
-    words = [str(folder / word) if word in ("ex", "questions") else word for word in words]
+    words = [str(folder / word) if word in ("ex", "questions", "rep", "nothing", "shown") else word for word in words]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code in (0, 1, 3), f"{line}: {result.output}"
     return result.stdout

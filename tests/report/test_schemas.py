@@ -38,11 +38,11 @@ def test_an_answer_is_as_its_schema_says(name: str, line: str, folder: Path) -> 
 
 
 def test_every_command_that_answers_in_json_is_called() -> None:
-    """Sweep has calls of its own (test_sweep.py); demo and report have none here."""
+    """Sweep has calls of its own (test_sweep.py)."""
     asked = {line.split()[0] for lines in CALLS.values() for line in lines}
     with_json = {c.name or c.callback.__name__ for c in app.registered_commands
                  if "json" in c.callback.__annotations__ or "as_json" in c.callback.__annotations__}  # fmt: skip
-    assert with_json - asked == {"sweep", "demo", "report"}
+    assert with_json - asked == {"sweep"}
     assert {f"hexane-{name}/1" for name in CALLS} <= set(names())
 
 

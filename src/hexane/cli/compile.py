@@ -65,6 +65,12 @@ def register(app: typer.Typer) -> None:
         dump_passes: Annotated[
             Path | None, typer.Option(metavar="DIR", help="Write MIL after each pass, the tasks and their memory.")
         ] = None,
+        dump_graph: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="Write the tasks as a graph (.dot): tiles, layout of the weights, edges."
+            ),
+        ] = None,
         anec_header: Annotated[
             str | None,
             typer.Option(
@@ -83,18 +89,20 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
-        from hexane.files import plain_errors
+        from hexane.files import plain_errors, write_whole
         from hexane.lowering.accuracy import costs
         from hexane.program.anec import written_surfaces
         from hexane.program.package import require_ending
+        from hexane.report.dot import graph_of_tasks
         from hexane.report.dump import Dump
         from hexane.report.weight_notes import weights_summary
         from hexane.runtime.files import require_writable
 
-        if output is None and not (stats or json or dump_passes):
-            raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
+        if output is None and not (stats or json or dump_passes or dump_graph):
+            raise UsageError("nothing to do", hint="give -o FILE, --stats, --dump-passes DIR or --dump-graph FILE")
         header_bytes = None if anec_header is None else _bytes(anec_header)
-        refuse_overwriting(output, [model, *(bind or ()), *(weights or ())], overwrite=overwrite)
+        for file in (output, dump_graph):
+            refuse_overwriting(file, [model, *(bind or ()), *(weights or ())], overwrite=overwrite)
         if output is not None:
             require_ending(output)
             require_writable(output)
@@ -118,6 +126,8 @@ def register(app: typer.Typer) -> None:
         seconds = perf_counter() - start
         if dump is not None:
             dump.finish(program)
+        if dump_graph is not None:
+            write_whole(dump_graph, graph_of_tasks(program).encode())
         if output is not None:
             with plain_errors(output):
                 program.save(output, anec_header=header_bytes)

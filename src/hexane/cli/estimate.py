@@ -26,6 +26,10 @@ def estimate(
     interface: Annotated[
         str, typer.Option(help="A call: evaluate, copies, copies_typical, coreml, linux or task.")
     ] = "evaluate",
+    path: Annotated[
+        bool,
+        typer.Option("--path", help="The call by every dispatch path: task, submit, evaluate, copies, coreml, linux."),
+    ] = False,
     batch: Annotated[int | None, typer.Option(help="What if: this many times the batch.")] = None,
     weights: Annotated[
         str | None, typer.Option(help="What if: weights as palette4, int8, int4, sparse:0.5 ... (`hexane compress`).")
@@ -57,9 +61,8 @@ def estimate(
     refuse_overwriting(trace, [model, *(bind or ())], overwrite=overwrite)
     thing = opened(model, shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None)
     targets = chips.parse_list(chip)
-    results = estimates(
-        thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution, as_=as_ or ""
-    )
+    options: dict[str, Any] = {"batch": batch, "weights": weights, "resolution": resolution, "as_": as_ or ""}
+    results = estimates(thing, targets, interface=interface, **options)
     if trace is not None:
         _write_trace(results[0], trace)
     if roofline is not None:
@@ -73,12 +76,18 @@ def estimate(
     answer: dict[str, Any] = {"schema": "hexane-estimates/1", "as": as_}
     answer["estimates"] = [result.as_dict() for result in results]
     answer["how_long"] = [one.as_dict() for one in both]
+    by_path = _paths(thing, targets, options) if path else []
+    if path:
+        members = ("chip", "interface", "latency_us", "latency_range_us", "parts")
+        answer["paths"] = [{key: result.as_dict()[key] for key in members} for result in by_path]
     compared = None if baseline is None else against(baseline, answer, model)
     if json:
         print_json({**answer, **({} if compared is None else {"baseline": compared.as_dict()})}, model)
         _end(compared)
         return
     _print(results, both, changed)
+    if path:
+        _print_paths(by_path)
     if ops:
         _print_ops(results[0])
     if coreml:
@@ -86,6 +95,25 @@ def estimate(
     if compared is not None:
         shown(compared)
     _end(compared)
+
+
+def _paths(thing: Any, targets: list[Any], options: dict[str, Any]) -> list[Estimate]:
+    """The same network by every interface."""
+    from hexane.timing import estimates
+    from hexane.timing.call import INTERFACES
+
+    return [result for interface in INTERFACES for result in estimates(thing, targets, interface=interface, **options)]
+
+
+def _print_paths(results: list[Estimate]) -> None:
+    from hexane.cli.console import print_rows, title
+    from hexane.timing.call import INTERFACES
+    from hexane.timing.tables import HEAD, RIGHT, parts_row
+
+    title("Dispatch paths")
+    print_rows([parts_row(result.interface, result) for result in results], [HEAD[0], "path", *HEAD[2:]], right=RIGHT)
+    for interface, text in INTERFACES.items():
+        typer.echo(f"{interface}: {text}")
 
 
 def _end(compared: Comparison | None) -> None:

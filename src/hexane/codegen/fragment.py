@@ -115,6 +115,10 @@ def surface_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return four_dimensional(shape)
 
 
+MOST_TASKS = 8192
+"""Of one recipe: a longer batch is the host's before more is spent on it. A choice, not the engine's limit."""
+
+
 @dataclass
 class Fragment:
     """Tasks of one recipe, in order."""
@@ -134,6 +138,8 @@ class Fragment:
         return self.context.limits
 
     def add(self, plan: Plan) -> Plan:
+        if len(self.plans) >= MOST_TASKS:
+            raise UnsupportedError(f"more than {MOST_TASKS} tasks for one op", code=Reason.EXTENT)
         self.plans.append(plan)
         reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
         if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:

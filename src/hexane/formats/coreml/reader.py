@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.formats.coreml import espresso
 from hexane.formats.coreml.description import allowed_shapes, feature_shape, features, read_description
 from hexane.formats.coreml.files import MANIFEST_LIMIT, WeightFiles, inside, model_file, read_bytes
 from hexane.formats.coreml.program import read_program
@@ -146,8 +147,13 @@ def _compiled(path: Path, function: str | None, weights: Mapping[str, Any] | Non
     if not path.is_dir():
         raise FormatError("is no folder", where=str(path))
     if not (path / "model.mil").is_file():
+        network = espresso.described(path)
         raise UnsupportedError(
-            "the compiled model has no model.mil (an old neural network, or a pipeline)", where=str(path)
+            f"an Espresso network, which hexane cannot read: {network}"
+            if network
+            else "the compiled model has no model.mil and no Espresso network (a pipeline, or a small model)",
+            where=str(path),
+            hint="give the .mlmodel or .mlpackage that it was compiled from",
         )
     graph = load(inside(path, "model.mil", str(path)), function=function, weights=weights)
     graph.metadata["format"] = "mil"
