@@ -153,6 +153,14 @@ def test_other_forms(function: Any, truth: Any, array: np.ndarray) -> None:
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_weights_that_nobody_used_yet_are_the_callers() -> None:
+    layer = tinygrad.nn.Conv2d(3, 8, 3)
+    x = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    first, again = (hexane.from_tinygrad(layer, Tensor.empty(2, 3, 8, 8)).evaluate({"x0": x})["result"] for _ in "ab")
+    assert np.array_equal(first, again)
+    np.testing.assert_allclose(first, layer(Tensor(x)).numpy(), atol=1e-5)
+
+
 def test_wrong_uses() -> None:
     x = Tensor(draw(4, 5))
     with pytest.raises(UsageError, match="is no function"):

@@ -73,7 +73,28 @@ def from_tinygrad(function: Callable[..., Any], *tensors: Any, input_names: Sequ
     for result in results:
         if not isinstance(result, Tensor):
             raise UsageError(f"the function gives a {type(result).__name__}, not a tensor")
+    _draw(results, {place.uop for place in places})
     return reader.finish([result.uop for result in results])
+
+
+def _draw(results: Sequence[Any], inputs: set[Any]) -> None:
+    """Random tensors that the function closes over (weights nobody used yet) get their values now, and keep them.
+
+    tinygrad draws when it computes: a graph that computed them for itself would have other weights than the caller's.
+    """
+    from tinygrad import Tensor
+    from tinygrad.tensor import all_tensors
+
+    random: set[Any] = set()
+    fed = set(inputs)
+    for node in dict.fromkeys(node for result in results for node in result.uop.toposort()):
+        if node.op.name == "THREEFRY" or not random.isdisjoint(node.src):
+            random.add(node)
+        if not fed.isdisjoint(node.src):
+            fed.add(node)
+    drawn = [t for ref in list(all_tensors) if (t := ref()) is not None and t.uop in random and t.uop not in fed]
+    if drawn:
+        Tensor.realize(*drawn)
 
 
 def _is_read(place: Any) -> bool:
