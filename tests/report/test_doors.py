@@ -32,6 +32,7 @@ NO_WORD = {
     ("C9", "onnx"): "ONNX has no states",
     ("C13", "onnx"): "ONNX has no states",
     ("C14", "onnx"): "ONNX has no states",
+    ("C16", "onnx"): "ONNX has no states",
     ("C11", "onnx"): "a palette with scales is written as a table, a look-up and a product",
     ("C12", "onnx"): "the precision of a package is chosen when it is made",
     ("N12", "onnx"): "attention is read as what the remedy advises: matmul, softmax, matmul",

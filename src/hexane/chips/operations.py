@@ -80,7 +80,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     ("quantize dequantize cast", "yyyy", ""),
     ("read_state write_state coreml_update_state", "yyyy", "by the tables; no published success from text"),
-    ("slice_update", "yyyy", "on a state: decoders of Core ML are placed with it (CoreML-LLM); none from text"),
+    ("slice_update", "yyyy", "on a state: a decoder of Core ML is placed with it (CoreML-LLM, LFM2; rule C16)"),
 )  # fmt: skip
 
 _SUPPORT = {op: (letters, remark) for ops, letters, remark in _TABLE for op in ops.split()}

@@ -195,6 +195,13 @@ def _shifted_state(b: GraphBuilder) -> Value:
     return b.read_state(input=state)
 
 
+def _written_state(b: GraphBuilder) -> Value:
+    state, row = b.state("s", (1, 4, 8, 64)), _x(b, 1, 4, 1, 64, name="row")
+    y = b.slice_update(x=b.read_state(input=state), update=row, begin=[0, 0, 2, 0], end=[1, 4, 3, 64])
+    b.write_state(data=y, input=state)
+    return b.read_state(input=state)
+
+
 def _loop(b: GraphBuilder) -> Value:
     x, count = _x(b, *ROWS), b.const(np.int32(0))
     turns = {"i": count.type, "v": x.type}
@@ -278,6 +285,7 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("a state of 270 columns", "C9", "read_state", "M4", _state),
     Erratum("two states that are written", "C13", "read_state", "M4", _two_states),
     Erratum("a cache that is shifted", "C14", "concat", "M4", _shifted_state),
+    Erratum("a cache that is written at a place", "C16", "slice_update", "M4", _written_state),
     Erratum("a product that runs into the time limit", "C10", "matmul", "M1 Max", _matmul(16384, 16384, 16384)),
     Erratum("a palette with scales", "C11", "constexpr_blockwise_shift_scale", "M4", _scaled_palette),
     Erratum("a network in float32", "C12", "matmul", "M4", _matmul(64, 64, 64, "fp32"), metadata={"format": "coreml"}),

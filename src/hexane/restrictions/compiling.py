@@ -12,7 +12,8 @@ from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS
 from hexane.graph.types import StateType, TensorType
 from hexane.restrictions.lowerings import unconverted
-from hexane.restrictions.reports import fails, refused, runs, slow
+from hexane.restrictions.objections import is_of_state
+from hexane.restrictions.reports import PublishedReport, Severity, fails, refused, runs, slow
 from hexane.restrictions.rule import MLE5, Found, hit, rule
 from hexane.restrictions.subject import Statement, Subject
 
@@ -256,6 +257,29 @@ def shifted_state(subject: Subject) -> Found:
                 place = next(other.place for other in subject.statements if other.op is join)
                 yield hit(place, op=statement.type, limit="none", found=shifts[0], axis=axis)
                 break
+
+
+_IN_NO_DECODER = (
+    "16 April 2026: said to be on the engine, in no decoder of theirs; the one with 7,294 of 7,310 ops there has its "
+    "caches as inputs and outputs"
+)
+
+
+@rule(
+    "C16",
+    "look at Core ML's plan on the phone; K * (1 - m) + k * m with a mask is the form of the decoders with most on it",
+    runs("CoreML-LLM, LFM2", "", 26, note="970 of 992 ops, slice_update of its one state not among the others"),
+    PublishedReport("CoreML-LLM, list of ops", Severity.DISPUTED, systems=(26,), note=_IN_NO_DECODER),
+    interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
+    contested=True,
+)
+def written_at_a_place(subject: Subject) -> Found:
+    """{value} of a state changes by slice_update; that decoders are 99.8 to 100 % on the engine with it is disputed"""
+    for statement in subject.calls("slice_update"):
+        x = statement.value("x")
+        if x is not None and is_of_state(x):
+            yield hit(statement.place, value=x.name, limit="97.8 to 99.8 %", found="slice_update")
 
 
 def _joins(value: Value | None) -> Iterator[Op]:

@@ -217,10 +217,14 @@ def update_of_no_state(op: Op, chip: Chip) -> Found:
     x = op.inputs.get("x")
     if op.type != "slice_update" or not isinstance(x, Value):
         return None
+    return None if is_of_state(x) else {"value": x.name, "limit": "states"}
+
+
+def is_of_state(x: Value) -> bool:
+    """Whether a value is what a state holds, perhaps with parts written by ``slice_update``."""
     while x.op is not None and x.op.type == "slice_update":
-        x = x.op.inputs["x"]
-    is_state = x.op is not None and x.op.type in ("read_state", "coreml_update_state")
-    return None if is_state else {"value": x.name, "limit": "states"}
+        x = x.op.arg("x")
+    return x.op is not None and x.op.type in ("read_state", "coreml_update_state")
 
 
 @rule("leave out the empty tensor", "docs/reference/limits.md 1.2")
