@@ -43,6 +43,17 @@ def test_check_names_the_op_the_number_and_the_remedy(row: Erratum) -> None:
     assert remark.status in ("confirmed", "disputed", "inferred") and remark.says and "{" not in remark.says
 
 
+@pytest.mark.parametrize("row", named(tuple(r for r in ERRATA if r.rule in {limit.name for limit in limits.RULES})))
+def test_what_a_limit_leaves_to_the_host_is_there_in_every_answer(row: Erratum) -> None:
+    """check, estimate and the compiled program as Apple's compiler has it."""
+    graph = row.graph()
+    assert {r.op: r.place for r in hexane.check(graph, row.chip, "apple").rows}[row.op] == "host"
+    on_host = [s for s in hexane.compile(graph, chip=row.chip, as_="apple").segments if s.kind == "host"]
+    assert any(row.op in op for segment in on_host for op in segment.ops)
+    estimate = hexane.estimate(graph, row.chip, as_="apple") if row.rule != "static_shape" else None
+    assert estimate is None or "nothing on the host" not in " ".join(estimate.notes)
+
+
 def test_numbers_within_the_limits_are_no_remark() -> None:
     for row in ERRATA:
         if row.inputs and row.rule not in ("N5", "N6", "N19"):
@@ -125,6 +136,22 @@ def test_fix_gives_up_what_helps_no_output(tmp_path: Path) -> None:
     given["z"] = np.abs(given["z"]) / 1000
     again = fixed(graph, "M1", given)
     assert set(again.done) == {"N9"} and again.before > 1 > 2e-3 > again.after
+
+
+def test_log_softmax_of_a_file_is_what_a_converter_makes_of_it(tmp_path: Path) -> None:
+    """One node of ONNX is log(softmax) for coremltools (2728: no small shares), four nodes are not; a mask is cut."""
+    onnx = pytest.importorskip("onnx")
+    tensor = [onnx.helper.make_tensor_value_info(name, 1, [1, 8]) for name in ("x", "y")]
+    mask = onnx.numpy_helper.from_array(np.array([[0] * 7 + [-1e9]], np.float32), "mask")
+    nodes = [onnx.helper.make_node("Add", ["x", "mask"], ["m"]), onnx.helper.make_node("LogSoftmax", ["m"], ["y"])]
+    network = onnx.helper.make_graph(nodes, "g", tensor[:1], tensor[1:], [mask])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(network, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    result = fixed(hexane.load(tmp_path / "m.onnx"), "M4", {"x": 4 * np.arange(8, dtype=np.float32)[None]})
+    assert result.done == {"N3": 1, "float32_constant": 1} and result.before > 100 > 1e-3 > result.after
+    assert not {"N3", "float32_constant"} & set(result.left)
+    result.graph.save(tmp_path / "n.onnx")
+    assert "LogSoftmax" not in {node.op_type for node in onnx.load(tmp_path / "n.onnx").graph.node}
 
 
 def test_fix_writes_a_network_and_says_what_it_is_worth(tmp_path: Path) -> None:

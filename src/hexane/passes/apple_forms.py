@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.whole import can_wrap, wrapped
 from hexane.passes.rewriting import sweep
-from hexane.restrictions.lowerings import LOWERINGS, Lowering, lowered, unconverted
+from hexane.restrictions.lowerings import LOWERINGS, Lowering, lowered
 from hexane.restrictions.objections import placed_by_apple
+from hexane.restrictions.subject import unconverted
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hexane.errors import UsageError
 from hexane.graph.rewrite import remove_dead
 from hexane.graph.verify import refuse_broken
-from hexane.restrictions.lowerings import unconverted
+from hexane.restrictions.subject import unconverted
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Graph

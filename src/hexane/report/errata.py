@@ -137,7 +137,7 @@ def _int8_weights(b: GraphBuilder) -> Value:
 
 
 def _block_weights(b: GraphBuilder) -> Value:
-    data, scale = np.ones((64, 64), np.int8), np.full((64, 2), 0.01, np.float16)
+    data, scale = np.ones((64, 64), np.int8), np.linspace(0.01, 0.02, 128).reshape(64, 2).astype(np.float16)
     return b.linear(x=_x(b, *ROWS), weight=b.constexpr_blockwise_shift_scale(data=data, scale=scale))
 
 

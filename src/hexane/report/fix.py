@@ -17,7 +17,7 @@ from hexane.numerics import evaluate
 from hexane.numerics.insight import every_value
 from hexane.passes.rewriting import sweep
 from hexane.restrictions import RULES
-from hexane.restrictions.bounds import LARGEST_SUM
+from hexane.restrictions.bounds import LARGEST_HALF, LARGEST_SUM
 from hexane.restrictions.remarks import remarks
 from hexane.restrictions.remedies import REMEDIES, Rewrite
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 WORTH = 1.01
 """How many times larger the error has to be without a rule's remedy, for that to be kept."""
+ROUNDING = 2.0**-10
+"""Relative error of an op that is computed in fp16 again."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = Non
     """Rewrite every op that a rule with a remedy names; with inputs only those whose numbers are beyond a limit.
 
     With inputs a rule's remedy is kept only where the outputs, as Apple's compiler lowers them, are worse without it;
-    that of a limit, which brings an op back to the engine, where they are no better without it.
+    that of a limit, which brings an op back to the engine, where they lose no more than fp16 rounds.
     """
     target = chips.get(chip)
     values_seen = _seen(graph, inputs)
@@ -81,7 +83,8 @@ def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = Non
         if sum(fewer.values()) == sum(changes.values()):  # another rule has the same remedy
             continue
         error = _error(_as_apple(other, inputs, target), right)
-        helps = error > after * WORTH if rule in RULES else error * WORTH >= after  # limits: it is on the engine again
+        is_number = rule in RULES  # else a limit: an op comes back to the engine, and rounds to fp16
+        helps = error > after * WORTH if is_number else after <= error + ROUNDING
         if not helps:
             new, changes, after, ops_of = other, fewer, error, rest
             idle.append(rule)
@@ -104,6 +107,8 @@ def _rewritten(
         if count:
             changes[remedy.rule] = changes.get(remedy.rule, 0) + count
             remove_dead(new.main)
+            nodes = new.metadata.get("nodes", {})  # an op that is written anew is no longer the one node of its file
+            new.metadata["nodes"] = {name: node for name, node in nodes.items() if name not in (names or ())}
     return new, changes
 
 
@@ -126,13 +131,13 @@ def _as_apple(graph: Graph, inputs: Mapping[str, Any], chip: Chip) -> dict[str, 
 
 
 def _error(outputs: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> float:
-    """The largest relative error of the outputs; infinite where one holds infinities that the right one has not."""
+    """The largest relative error of the outputs, of numbers that fp16 holds; infinite where one of them is none."""
     errors = [0.0]
     for name, expected in right.items():
         if np.asarray(expected).dtype.kind != "f":
             continue
         got, expected = outputs[name].astype(np.float64), np.asarray(expected, np.float64)
-        usual = np.isfinite(expected)
+        usual = np.abs(expected) <= LARGEST_HALF
         size = float(np.linalg.norm(expected[usual])) or 1.0
         with np.errstate(invalid="ignore"):
             gap = float(np.linalg.norm((got - expected)[usual]))

@@ -11,11 +11,10 @@ from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS
 from hexane.graph.types import StateType, TensorType
-from hexane.restrictions.lowerings import unconverted
 from hexane.restrictions.objections import is_of_state
 from hexane.restrictions.reports import PublishedReport, Severity, fails, refused, runs, slow
 from hexane.restrictions.rule import MLE5, Found, hit, rule
-from hexane.restrictions.subject import Statement, Subject
+from hexane.restrictions.subject import Statement, Subject, unconverted
 
 CORE_ML = (MLE5,)
 PLANE = 5568 * 5568

@@ -17,20 +17,12 @@ import numpy as np
 from hexane.arithmetic.hypotheses import chosen
 from hexane.graph.types import FLOATS
 from hexane.restrictions.forms import behind_flat_product, hard_swish, product_scales, within_row
+from hexane.restrictions.numbers import LOG_SOFTMAX, spelled_log_softmax
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Graph, Op, Value
-
-CONVERTED = frozenset(("onnx", "torch", "stablehlo", "jax", "tinygrad"))
-"""Formats of networks that become Core ML packages by coremltools."""
-
-
-def unconverted(graph: Graph) -> Mapping[str, tuple[str, str]] | None:
-    """Of a network that coremltools has still to convert, the nodes of its file by result; None of other networks."""
-    return graph.metadata.get("nodes", {}) if graph.metadata.get("format") in CONVERTED else None
-
+    from hexane.graph.ir import Op, Value
 
 Rewrite = Callable[["Op", "GraphBuilder"], "Value | tuple[Value, ...] | None"]
 
@@ -101,23 +93,8 @@ def _log_sum_exp(op: Op, b: GraphBuilder) -> Value | None:
 
 def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
     """coremltools writes log_softmax as log(softmax): what a front end wrote as x - log-sum-exp is written back."""
-    low, total = op.arg("x"), op.arg("y").op
-    shifted = low.op
-    if total is None or shifted is None or shifted.type != "sub" or not _is_plain(low):
-        return None
-    if total.type == "log":
-        inner = total.arg("x").op
-        source = inner.arg("x").op if inner is not None and inner.type == "reduce_sum" else None
-        same = source is not None and source.type == "exp" and source.arg("x") is low
-    else:
-        inner, same = total, total.type == "reduce_log_sum_exp" and total.arg("x") is low
-    top = shifted.arg("y").op
-    if not same or inner is None or top is None or top.type != "reduce_max" or top.arg("x") is not shifted.arg("x"):
-        return None
-    axes = inner.arg("axes")
-    if axes is None or len(axes) != 1 or list(top.arg("axes") or ()) != list(axes):
-        return None
-    return b.log(x=b.softmax(x=shifted.arg("x"), axis=axes[0]))
+    logits = spelled_log_softmax(op)
+    return None if logits is None or not _is_plain(op.arg("x")) else b.log(x=b.softmax(x=logits[0], axis=logits[1]))
 
 
 def _infinite_mask(op: Op, b: GraphBuilder) -> Value | None:
@@ -198,7 +175,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     Lowering("O15", "softplus is log(1 + exp(x)); mish stands on it", ("softplus",), _softplus),
     Lowering("N2", "log-sum-exp is log(sum(exp(x)))", ("reduce_log_sum_exp",), _log_sum_exp),
     Lowering("N3", "log_softmax is log(softmax(x))", ("sub",), _log_softmax, converter="log_softmax of its front end",
-             node="LogSoftmax"),
+             node=LOG_SOFTMAX),
     Lowering("N7", "a slice within rows is taken from 16 times the tensor",
              ("slice_by_size", "slice_by_index", "split"), _width_slice, ("h13", "h14")),
     Lowering("N8", "a product of quantised branches takes one scale", ("mul",), _quantised_product),

@@ -13,13 +13,16 @@ from hexane.chips import Evidence
 from hexane.restrictions.bounds import NOT_KNOWN
 from hexane.restrictions.reports import wrong
 from hexane.restrictions.rule import MLE5, Found, hit, rule
-from hexane.restrictions.subject import Subject, numbers_of
+from hexane.restrictions.subject import Subject, numbers_of, unconverted
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 CORE_ML = (MLE5,)
 SUMS = ("reduce_sum", "reduce_mean")
+LARGEST_GAP = 17.3
+LOG_SOFTMAX = "LogSoftmax"
+"""The node of an ONNX file that coremltools writes as log(softmax)."""
 
 
 @rule(
@@ -30,19 +33,23 @@ SUMS = ("reduce_sum", "reduce_mean")
 )
 def log_of_softmax(subject: Subject) -> Found:
     """log of a softmax: shares below 2^-25 are 0 in fp16, so that logits {limit} below the largest have no logarithm"""
-    for statement in subject.calls("log"):
-        soft = maker_of(statement.op.arg("x"))
-        if soft is None or soft.type != "softmax":
-            continue
-        x, axis = soft.arg("x"), soft.arg("axis")
+    nodes = unconverted(subject.graph)
+    for statement in subject.calls("log", "sub"):
+        if statement.type == "sub":
+            here = nodes.get(statement.op.outputs[0].name, ("", ""))[1] if nodes else ""
+            x, axis = (here == LOG_SOFTMAX and spelled_log_softmax(statement.op)) or (None, 0)
+        else:
+            soft = maker_of(statement.op.arg("x"))
+            is_soft = soft is not None and soft.type == "softmax"
+            x, axis = (soft.arg("x"), soft.arg("axis")) if soft is not None and is_soft else (None, 0)
         logits = subject.seen(x)
-        answer: str | None = NOT_KNOWN
+        answer: str | None = NOT_KNOWN if x is not None else None
         if logits is not None:
             gaps = logits.max(axis=axis, keepdims=True) - logits
-            share = np.mean(gaps > 17.3)
+            share = np.mean(gaps > LARGEST_GAP)
             answer = f"gaps up to {gaps.max():.5g}, {share:.3%} of the values" if share else None
         if answer:
-            yield hit(statement.place, limit=17.3, found=answer)
+            yield hit(statement.place, limit=LARGEST_GAP, found=answer)
 
 
 LOST = 0.05
@@ -113,6 +120,27 @@ def maker_of(value: Value) -> Op | None:
     while op is not None and op.type in ("cast", "identity", "reshape", "expand_dims", "squeeze"):
         op = op.arg("x").op
     return op
+
+
+def spelled_log_softmax(op: Op) -> tuple[Value, int] | None:
+    """(x, axis) of x - max(x) - log(sum(exp(x - max(x)))) or x - max(x) - log-sum-exp of it."""
+    low, total = op.arg("x"), op.arg("y").op
+    shifted = low.op
+    if total is None or shifted is None or shifted.type != "sub":
+        return None
+    if total.type == "log":
+        inner = total.arg("x").op
+        source = inner.arg("x").op if inner is not None and inner.type == "reduce_sum" else None
+        same = source is not None and source.type == "exp" and source.arg("x") is low
+    else:
+        inner, same = total, total.type == "reduce_log_sum_exp" and total.arg("x") is low
+    top = shifted.arg("y").op
+    if not same or inner is None or top is None or top.type != "reduce_max" or top.arg("x") is not shifted.arg("x"):
+        return None
+    axes = inner.arg("axes")
+    if axes is None or len(axes) != 1 or list(top.arg("axes") or ()) != list(axes):
+        return None
+    return shifted.arg("x"), axes[0]
 
 
 def squared_by(op: Op | None) -> Value | None:

@@ -22,11 +22,10 @@ from hexane.restrictions.bounds import (
     first_beyond_half,
 )
 from hexane.restrictions.forms import gated
-from hexane.restrictions.lowerings import unconverted
 from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
 from hexane.restrictions.rule import INTERFACES, Found, hit, rule
-from hexane.restrictions.subject import Statement, Subject
+from hexane.restrictions.subject import Statement, Subject, unconverted
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -15,6 +15,7 @@ import numpy as np
 from hexane.graph.types import FLOATS
 from hexane.restrictions.bounds import LARGEST_HALF
 from hexane.restrictions.forms import behind_flat_product, gated, hard_swish, product_scales, within_row
+from hexane.restrictions.numbers import spelled_log_softmax
 from hexane.restrictions.ranges import EXP_END
 
 if TYPE_CHECKING:
@@ -68,12 +69,16 @@ def _shifted(x: Value, axes: list[int], b: GraphBuilder) -> tuple[Value, Value]:
 
 
 def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
-    """x - max - log(sum(exp(x - max)))."""
-    soft = op.arg("x").op
-    if soft is None or soft.type != "softmax":
+    """x - max - log(sum(exp(x - max))), also where a file has one node for it, of which a converter makes the log."""
+    if op.type == "sub":
+        logits = spelled_log_softmax(op)
+    else:
+        soft = op.arg("x").op
+        logits = (soft.arg("x"), soft.arg("axis")) if soft is not None and soft.type == "softmax" else None
+    if logits is None:
         return None
-    x = soft.arg("x")
-    top, total = _shifted(x, [soft.arg("axis")], b)
+    x, axis = logits
+    top, total = _shifted(x, [axis], b)
     return b.sub(x=b.sub(x=x, y=top), y=b.log(x=total))
 
 
@@ -198,7 +203,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("O15", ("softplus",), _softplus),
     Remedy("N1", ("exp",), _clipped_exp),
     Remedy("N2", ("reduce_log_sum_exp",), _log_sum_exp),
-    Remedy("N3", ("log",), _log_softmax),
+    Remedy("N3", ("log", "sub"), _log_softmax),
     Remedy("N4", ("mul",), _rms_norm, own=False),
     Remedy("N7", ("slice_by_size", "slice_by_index", "split"), _width_slice),
     Remedy("N8", ("mul",), _clamped_product),

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Graph, Op, Value
 
 
+CONVERTED = frozenset(("onnx", "torch", "stablehlo", "jax", "tinygrad"))
+"""Formats of networks that become Core ML packages by coremltools."""
+
+
+def unconverted(graph: Graph) -> Mapping[str, tuple[str, str]] | None:
+    """Of a network that coremltools has still to convert, the nodes of its file by result; None of other networks."""
+    return graph.metadata.get("nodes", {}) if graph.metadata.get("format") in CONVERTED else None
+
+
 def numbers_of(value: Value) -> np.ndarray | None:
     """A constant's data; None for what is computed, and where its weight file is not there."""
     if not value.is_constant:
