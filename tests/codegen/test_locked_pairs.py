@@ -61,7 +61,7 @@ def window(b, x, rng):
     return convolution(b, b.square(x=x), 32, rng, 3)
 
 
-def build(function, shape=(1, 64, 24, 30)):
+def build(function, shape=(1, 64, 32, 32)):
     rng = np.random.default_rng(3)
     b = GraphBuilder()
     x = b.input("x", shape, "fp16")

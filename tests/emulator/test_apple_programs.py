@@ -44,7 +44,7 @@ BEYOND = {
         "tables of rounding and comparison are not in `apple_programs.TABLES`; test_listings runs such programs",
     ),
     **dict.fromkeys(
-        ("chain_pair_add_ln_d256_s64", "chain_block_d256_s64_proj0", "chain_block_d256_s64_proj1"),
+        ("chain_block_d256_s64_proj0", "chain_block_d256_s64_proj1"),
         "Common.Cfg.Unk23 of H14, which Apple sets in chains of layers, has no known effect",
     ),
     **dict.fromkeys(

@@ -16,7 +16,7 @@ RESIDENT = 0
 
 @dataclass
 class Operands:
-    """A task's operands as ``live_pages`` asks for them: spans in L2, and which of them it finds there."""
+    """A task of the cores as ``live_pages`` asks for it: spans in L2, and which of them it finds there."""
 
     source: tuple[int, int] = (0, 0)
     result: tuple[int, int] = (0, 0)
@@ -24,6 +24,7 @@ class Operands:
     writes: bool = True
     finds: list[tuple[int, int]] = field(default_factory=list)
     reads_first: bool = True
+    planar: bool = False
 
     def get(self, name: str) -> int:
         return KEPT if self.kept and name == "L2.SourceCfg.SourceType" else RESIDENT
@@ -31,8 +32,8 @@ class Operands:
     def span(self, side: str) -> tuple[int, int]:
         return {"Source": self.source, "Result": self.result}[side]
 
-    def finds_in(self, first: int, end: int) -> bool:
-        return any(first <= at < end for at, _ in self.finds)
+    def resident(self) -> list[int]:
+        return [at for at, _ in self.finds]
 
 
 def result_of(first: int, end: int) -> list[int]:

@@ -232,7 +232,7 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         end = tasks.pe_source(plan, 0)
         if plan.patch[0] > FOLDED_PATCH_LOG2:
             plan.patch = (FOLDED_PATCH_LOG2, plan.patch[1])
-            channel = l2.channel_stride(1 << FOLDED_PATCH_LOG2)
+            channel = l2.channel_stride(1 << FOLDED_PATCH_LOG2 if x.c == 1 else plan.w)  # a window, of one channel
             block = x.c * channel
             row = block + l2.pe_pad(block, channel, reduction=True)
             plan.source, end = Region(0, channel, row, block, block), plan.h * row
