@@ -9,6 +9,7 @@ import numpy as np
 from hexane.lowering.functions import SCALED
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
+from hexane.restrictions.forms import is_sixth
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -37,10 +38,8 @@ def _named(op: Op, b: GraphBuilder) -> Value | None:
         x, inner = op.inputs[other], op.inputs[gate].op
         if inner is None or x.dtype not in FLOATS or "x" not in inner.inputs:
             continue
-        if inner.type == "sigmoid_hard" and inner.inputs["x"] is x:
-            numbers = inner.arg("alpha"), inner.arg("beta")
-            if np.allclose(numbers, (1 / 6, 0.5), atol=1e-4):
-                return b.op("engine.table", x=x, function="hard_swish")
+        if inner.type == "sigmoid_hard" and inner.inputs["x"] is x and is_sixth(inner):
+            return b.op("engine.table", x=x, function="hard_swish")
         if inner.type == "tanh":
             softplus = inner.inputs["x"].op
             if softplus is not None and softplus.type == "softplus" and softplus.inputs["x"] is x:

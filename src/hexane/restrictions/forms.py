@@ -203,12 +203,19 @@ def hard_swish(op: Op) -> tuple[Op, Value] | None:
     return None
 
 
+def is_sixth(gate: Op) -> bool:
+    """Whether a ``sigmoid_hard`` is the one of hard swish, with slope 1/6 and shift 1/2 to the four digits of files."""
+    return bool(np.allclose((gate.arg("alpha"), gate.arg("beta")), (1 / 6, 0.5), atol=1e-4))
+
+
 def behind_flat_product(op: Op) -> Value | None:
     """x of hard swish where a product of fewer than four axes makes it."""
-    gated_by = hard_swish(op)
-    product = None if gated_by is None else maker_of(gated_by[1])
-    is_flat = gated_by is not None and product is not None and product.type in ("linear", "matmul")
-    return gated_by[1] if gated_by is not None and is_flat and gated_by[1].rank < 4 else None
+    match = hard_swish(op)
+    if match is None:
+        return None
+    x = match[1]
+    product = maker_of(x)
+    return x if product is not None and product.type in ("linear", "matmul") and x.rank < 4 else None
 
 
 def _pairs(op: Op) -> Iterator[tuple[Value, Value]]:

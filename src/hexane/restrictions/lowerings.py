@@ -16,7 +16,7 @@ import numpy as np
 
 from hexane.arithmetic.hypotheses import chosen
 from hexane.graph.types import FLOATS
-from hexane.restrictions.forms import behind_flat_product, hard_swish, product_scales, within_row
+from hexane.restrictions.forms import behind_flat_product, hard_swish, is_sixth, product_scales, within_row
 from hexane.restrictions.numbers import LOG_SOFTMAX, spelled_log_softmax
 
 if TYPE_CHECKING:
@@ -140,9 +140,6 @@ def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
     return b.mul(**operands)
 
 
-A_SIXTH = (1 / 6, 0.5)
-
-
 def _flat_hard_swish(op: Op, b: GraphBuilder) -> Value | None:
     """Behind a product of fewer than four axes hard swish is something else (hypothesis ``flat-hard-swish``)."""
     x, choice = behind_flat_product(op), chosen("flat-hard-swish")
@@ -158,8 +155,7 @@ def _hard_swish(op: Op, b: GraphBuilder) -> Value | None:
     gate = hard_swish(op) if chosen("hard-swish") == "table" else None
     if gate is None or gate[0].type != "sigmoid_hard" or not _is_plain(gate[1]):
         return None
-    numbers = gate[0].arg("alpha"), gate[0].arg("beta")
-    return b.op("engine.table", x=gate[1], function="hard_swish") if np.allclose(numbers, A_SIXTH, atol=1e-4) else None
+    return b.op("engine.table", x=gate[1], function="hard_swish") if is_sixth(gate[0]) else None
 
 
 def _hard_sigmoid(op: Op, b: GraphBuilder) -> Value | None:

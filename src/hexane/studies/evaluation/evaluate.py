@@ -35,7 +35,7 @@ PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 2.0, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
 longer, so that neither the scheduler nor the folder of pieces has much to do (docs/scale.md)."""
 LEAST, LONGER = 32, 1.5
-"""Samples before an interval may end an evaluation."""
+"""Samples at the first look at an interval, which may end an evaluation, and how many times more at each later one."""
 SEED = 20_240_229
 LAYERS = 16
 OnProgress = Callable[[str, int, int], None]
@@ -77,7 +77,6 @@ class Course:
     layers: dict[int, Result] = field(default_factory=dict)
     error: HexaneError | None = None
     used: int = 0
-    looks: int = 0
     stopped: bool = False
 
     def take(self, block: int, plain: Result, engine: Result) -> None:
@@ -90,10 +89,10 @@ class Course:
     def _enough(self) -> bool:
         """Whether the interval is tight enough, asked at 32, 48, 72 ... samples: who looks after every block stops at a
         lucky one."""
-        looks, count = self.looks, sum(map(len, self.blocks[: self.used]))
-        while count >= LEAST * LONGER**self.looks:
-            self.looks += 1
-        if self.until is None or self.used == len(self.blocks) or self.looks == looks:
+        if self.until is None or self.used == len(self.blocks):
+            return False
+        count = sum(map(len, self.blocks[: self.used]))
+        if _looks(count) == _looks(count - len(self.blocks[self.used - 1])):
             return False
         plain, engine = self._so_far()
         estimate = difference(plain, engine) if self.until.of == "difference" else side(self.metric, engine)
@@ -119,6 +118,14 @@ class Course:
             each * remaining if self.stopped else 0.0, dict(self.form.options),
             spreads([self.layers[i] for i in sorted(self.layers)]), sum(len(r["error"]) for r in self.layers.values()),
         )  # fmt: skip
+
+
+def _looks(count: int) -> int:
+    """How many looks at the interval so many samples are enough for."""
+    looks = 0
+    while count >= LEAST * LONGER**looks:
+        looks += 1
+    return looks
 
 
 def blocks_of(data: Data, seconds: float, limit: int | None = None) -> list[np.ndarray]:

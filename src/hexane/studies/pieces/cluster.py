@@ -65,11 +65,15 @@ def connected(where: Cluster) -> Iterator[Any]:
             clients.append(_client(distributed, where.scheduler, where.patience_s))
             return clients[-1]
 
+        log = logging.getLogger("distributed.client")
+        level = log.level
+        log.setLevel(logging.CRITICAL)  # a scheduler that dies is said in a line, not by a traceback
         try:
             yield connect
         finally:
             for client in clients:
                 _close(client)
+            log.setLevel(level)
         return
     with processes_ahead(where) as local, distributed.Client(local.result(), set_as_default=False) as client:
         yield lambda: client
@@ -103,7 +107,6 @@ def _processes(where: Cluster) -> Any:
 
 
 def _client(distributed: Any, address: str | None, patience_s: float) -> Any:
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a scheduler that dies is met here, in a line
     end = time.monotonic() + patience_s
     while True:
         try:
