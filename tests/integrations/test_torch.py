@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane.errors import UsageError
+from hexane.errors import HexaneError, UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import hexane.torch  # noqa: E402
@@ -96,6 +96,62 @@ def test_options_are_checked() -> None:
         hexane.torch.explain(network(), torch.randn(1, 3, 8, 8), speed=1)
     with pytest.raises(UsageError, match="is no model"):
         hexane.torch.explain(3, torch.randn(1))
+    for wrong, said in (
+        ({"chip": "M99"}, "unknown chip 'M99'"), ({"chip": 7}, "named by a string"),
+        ({"level": "best"}, "no level 'best'"), ({"device": "gpu"}, "no device 'gpu'"),
+    ):  # fmt: skip
+        torch._dynamo.reset()
+        compiled = torch.compile(network(), backend="hexane", options=wrong)
+        with torch.no_grad(), pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=said):
+            compiled(torch.randn(1, 3, 8, 8))
+
+
+def test_a_device_that_does_not_take_the_program_is_no_reason_for_torch() -> None:
+    """The drivers of Linux load programs of two generations: another chip's is an error, as everywhere."""
+    compiled = torch.compile(network(), backend="hexane", options={"chip": "M4", "device": "virtual:eiln"})
+    with torch.no_grad(), pytest.raises(HexaneError, match="the program is for h16"):
+        compiled(torch.randn(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["torch's default", "dynamic"])
+def test_every_batch_size_is_the_engines(dynamic: bool | None, caplog: pytest.LogCaptureFixture) -> None:
+    """torch opens the batch at its second size; each size met has a program, the next call of it the same one."""
+    net, generator = network(), torch.Generator().manual_seed(5)
+    compiled = torch.compile(net, backend="hexane", dynamic=dynamic)
+    with torch.no_grad(), hexane.torch.backend.collected() as reports, caplog.at_level(logging.INFO, "hexane.torch"):
+        for batch in (2, 3, 5, 3, 2, 7):
+            x = torch.randn(batch, 3, 16, 16, generator=generator)
+            found = compiled(x)
+            torch.testing.assert_close(found, net(x), atol=5e-3, rtol=5e-3)
+            assert not torch.equal(found, net(x)), "float32 to the bit: torch computed this"
+    assert "compiled for inputs of the sizes 5x3x16x16" in caplog.text and "left to torch" not in caplog.text
+    assert len(reports) == (5 if dynamic is None else 4)  # by default torch captures 2 alone, then an open batch
+    assert all(len(one.parts) == 1 and not one.left and not one.parts[0].host for one in reports)
+
+
+def test_open_sizes_beside_what_depends_on_values() -> None:
+    """Extents known by value alone keep their operators with torch, at every size."""
+
+    def picked(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.sigmoid(x @ x.T), x[torch.isfinite(x).all(1)]
+
+    compiled = torch.compile(picked, backend="hexane")
+    with torch.no_grad(), torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for rows in (4, 6, 7):
+            x = torch.randn(rows, 8)
+            x[1, 2] = torch.inf
+            for one, wanted in zip(compiled(torch.nan_to_num(x, posinf=2)), picked(torch.nan_to_num(x, posinf=2))):
+                torch.testing.assert_close(one, wanted, atol=1e-2, rtol=1e-2)
+
+
+def test_sizes_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hexane.torch.backend, "SIZES", 2)
+    net = network()
+    compiled = torch.compile(net, backend="hexane", dynamic=True)
+    with torch.no_grad(), hexane.torch.backend.collected() as reports:
+        for batch, programs in ((2, 1), (3, 2), (2, 2), (4, 3), (2, 3), (3, 4)):
+            compiled(torch.zeros(batch, 3, 16, 16))
+            assert len(reports) == programs, batch
 
 
 def test_attention_with_a_hidden_row_is_the_engines_whole() -> None:

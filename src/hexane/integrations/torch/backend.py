@@ -2,12 +2,14 @@
 
 AOT autograd captures the graph in ATen operators; static parts are compiled for the engine (weights become constants of
 the program), everything else stays with torch, with its reason in the log ``hexane.torch``. Graphs that keep values for
-derivatives are left to torch as a whole. When a weight has changed, the parts are compiled anew.
+derivatives are left to torch as a whole. When a weight has changed, or an input has another size, the parts are
+compiled anew.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +21,8 @@ from hexane.formats.aten.translate import decompositions
 from hexane.integrations.torch.parts import GraphReport, Left, Options, cut, to_numpy
 
 log = logging.getLogger("hexane.torch")
+SIZES = 32
+"""How many sizes of its inputs one captured graph keeps programs for."""
 _collector: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
 
 
@@ -44,7 +48,7 @@ def _said(report: GraphReport) -> None:
 
 
 class Captured:
-    """One captured graph: parts are compiled at the first call, and again when a weight has changed."""
+    """One captured graph: its parts are compiled at the first call, and again when a weight has changed."""
 
     _boxed_call = True
 
@@ -80,14 +84,60 @@ class Captured:
         return made
 
 
+class CapturedSizes:
+    """One captured graph of open sizes: for each set of them that a call brings, the graph with just these.
+
+    torch leaves an extent open once it has met a second one (a batch of another size). The engine's programs are of
+    one size, so each is compiled when it is first met; ``SIZES`` of them are kept, the last used.
+    """
+
+    _boxed_call = True
+
+    def __init__(self, module: torch.fx.GraphModule, static: Sequence[int], options: Options) -> None:
+        self.module = module
+        self.static = tuple(static)
+        self.options = options
+        self.by_size: OrderedDict[tuple[Any, ...], Captured] = OrderedDict()
+
+    def __call__(self, args: list[Any]) -> Any:
+        size = tuple((a.shape, a.stride(), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
+        if size not in self.by_size:
+            self.by_size[size] = Captured(self._closed(args), self.static, self.options)
+            given = [one[0] for n, one in enumerate(size) if isinstance(one, tuple) and n not in self.static]
+            shapes = ", ".join("x".join(map(str, shape)) for shape in given)
+            log.info("compiled for inputs of the sizes %s", shapes)
+            if len(self.by_size) > SIZES:
+                self.by_size.popitem(last=False)
+        self.by_size.move_to_end(size)
+        return self.by_size[size](args)
+
+    def _closed(self, args: Sequence[Any]) -> torch.fx.GraphModule:
+        """The graph traced with the sizes of these arguments; extents that depend on values stay open."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        with torch.no_grad(), FakeTensorMode(shape_env=ShapeEnv()) as mode:
+            hollow = [
+                mode.from_tensor(arg, static_shapes=True) if isinstance(arg, torch.Tensor) else arg for arg in args
+            ]
+            closed = make_fx(self.module)(*hollow)
+        closed.graph.eliminate_dead_code()
+        closed.recompile()
+        return closed
+
+
 def _inference(options: Options) -> Any:
     def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         context = torch._guards.TracingContext.try_get()
         metadata = context.fw_metadata if context is not None else None
-        if metadata is None:
-            return Captured(module, (), options)
-        written = {number for number, info in enumerate(metadata.input_info) if info.mutates_data}
-        return Captured(module, [n for n in metadata.static_input_indices or () if n not in written], options)
+        static: list[int] = []
+        if metadata is not None:
+            written = {number for number, info in enumerate(metadata.input_info) if info.mutates_data}
+            static = [number for number in metadata.static_input_indices or () if number not in written]
+        holes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+        form = CapturedSizes if any(isinstance(value, torch.SymInt) for value in holes) else Captured
+        return form(module, static, options)
 
     return compile_graph
 

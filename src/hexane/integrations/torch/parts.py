@@ -13,10 +13,12 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 import hexane
+from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.aten.node import Refused
 from hexane.formats.aten.translate import NodeRefused, Translation, name_of, translate
 from hexane.program import Program
+from hexane.runtime.devices import LEVELS, device_named
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,19 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
-        """From torch's ``options``; UsageError for one that there is not."""
+        """From torch's ``options``; UsageError for an option, chip, device or level that there is not."""
         unknown = set(given or {}) - set(cls.__dataclass_fields__)
         if unknown:
             hint = f"the options are {', '.join(cls.__dataclass_fields__)}"
             raise UsageError(f"there is no option {sorted(unknown)[0]!r}", hint=hint)
         return cls(**dict(given or {}))
+
+    def __post_init__(self) -> None:
+        chips.get(self.chip)
+        if self.level not in LEVELS:
+            raise UsageError(f"there is no level {self.level!r}", hint=" or ".join(LEVELS))
+        if isinstance(self.device, str):
+            device_named(self.device)
 
 
 @dataclass(frozen=True)
@@ -193,22 +202,22 @@ def cut(
         assert isinstance(inner, torch.fx.GraphModule)
         calls = [one for one in inner.graph.nodes if one.op == "call_function"]
         try:
-            part, row = _part(inner, node, constants, len(calls), options)
+            pieces, row = _program(inner, node, constants, len(calls), options)
         except HexaneError as error:
             left.setdefault((", ".join(dict.fromkeys(name_of(c.target) for c in calls)), error.message), []).extend(
                 c.name for c in calls
             )
             continue
-        setattr(fused, str(node.target), part)
+        setattr(fused, str(node.target), Part(*pieces, options))
         report.parts.append(row)
     report.left = [Left(op, why, tuple(names)) for (op, why), names in left.items()]
     return fused, report
 
 
-def _part(
+def _program(
     inner: torch.fx.GraphModule, node: torch.fx.Node, constants: Mapping[str, np.ndarray], calls: int, options: Options
-) -> tuple[Part, PartReport]:
-    """A submodule as a program. HexaneError where nothing of it is for the engine."""
+) -> tuple[tuple[Program, dict[int, str], Sequence[str | None], Any], PartReport]:
+    """A submodule as a program, its inputs, outputs and their values. HexaneError where the engine has none."""
     holes = [one for one in inner.graph.nodes if one.op == "placeholder"]
     known = {
         hole.name: constants[given.name]
@@ -232,4 +241,4 @@ def _part(
     row = PartReport(
         calls, stats["ops"] - host, stats["tasks"], dict(stats["host_reasons"]), stats["macs_on_engine"]
     )  # fmt: skip
-    return Part(program, inputs, names, values, options), row
+    return (program, inputs, names, values), row
