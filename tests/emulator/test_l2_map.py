@@ -35,7 +35,7 @@ def test_stays_last_from_writer_to_last_reader(chip):
     kept = [(stay.first, stay.last, stay.used) for stay in chart.stays if stay.kept]
     assert kept == [(0, 3, MAP), (1, 2, MAP), (2, 3, MAP)]
     assert chart.in_use[2] == 3 * MAP  # all three while the third task runs
-    assert 3 * MAP <= chart.peak <= chart.end <= L2_BYTES
+    assert 3 * MAP <= chart.peak <= chart.end <= chart.room == L2_BYTES
     assert len(chart.in_use) == len(program.images[0].tasks)
 
 

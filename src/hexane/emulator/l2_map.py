@@ -39,10 +39,11 @@ class Stay:
 
 @dataclass(frozen=True)
 class L2Map:
-    """All stays and passages of one engine program, by first task, and the bytes in use while each task runs."""
+    """All stays and passages of an engine program, by first task, the bytes in use at each task, and the size of L2."""
 
     stays: tuple[Stay, ...]
     in_use: tuple[int, ...]
+    room: int
 
     @property
     def peak(self) -> int:
@@ -57,7 +58,7 @@ class L2Map:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for reports."""
         stays = [asdict(stay) for stay in self.stays]
-        return {"peak": self.peak, "end": self.end, "in_use": list(self.in_use), "stays": stays}
+        return {"peak": self.peak, "end": self.end, "room": self.room, "in_use": list(self.in_use), "stays": stays}
 
 
 def l2_map(tasks: Sequence[Words]) -> L2Map:
@@ -76,7 +77,7 @@ def l2_map(tasks: Sequence[Words]) -> L2Map:
             stay_list.append(Stay(start, start + place.span, owners * UNIT, index, index, is_resident))
             last.append(index)
     stays = tuple(Stay(s.start, s.stop, s.used, s.first, end, s.kept) for s, end in zip(stay_list, last))
-    return L2Map(stays, cells.in_use())
+    return L2Map(stays, cells.in_use(), cells.room)
 
 
 NOBODY = -1

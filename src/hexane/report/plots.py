@@ -9,7 +9,6 @@ from typing import Any
 from hexane.report.figures import figure as new_figure
 
 ERROR, MADE, KEPT, STREAMED = "#0b7285", "#e8590c", "#0b7285", "#99d5e0"
-L2_KIB = 2048
 
 
 def save_errors(data: Mapping[str, Any], path: Path) -> None:
@@ -45,8 +44,8 @@ def save_memory(data: Mapping[str, Any], path: Path) -> None:
             ]
             color, line = (KEPT, 0.3) if stays else (STREAMED, 0)
             _add_boxes(axes, boxes, facecolor=color, edgecolor="white", linewidth=line)
-    peak = max(chart["peak"] for chart in data["l2"])
-    axes.set(xlim=(0, len(data["tasks"])), ylim=(0, L2_KIB), xlabel="task", ylabel="L2 address, KiB")
+    peak, room = (max(chart[key] for chart in data["l2"]) for key in ("peak", "room"))
+    axes.set(xlim=(0, len(data["tasks"])), ylim=(0, room / 1024), xlabel="task", ylabel="L2 address, KiB")
     axes.set_title(f"L2 over tasks: dark stays, light streams through; at most {peak / 1024:.0f} KiB", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -107,8 +107,8 @@ function errors() {
 }
 function memory() {
   const box = $("#memory"); if (!box || !D.l2.length) return;
-  const W = 1060, Hh = 300, m = { l: 60, r: 10, t: 10, b: 26 }, svg = frame(box, W, Hh), top = 2 * 1024 * 1024, y = (v) => m.t + (Hh - m.t - m.b) * (1 - v / top), step = (W - m.l - m.r) / D.tasks.length;
-  for (let k = 0; k <= 2048; k += 512) svg.append(sv("line", { x1: m.l, x2: W - m.r, y1: y(k * 1024), y2: y(k * 1024), class: "grid" }), sv("text", { x: m.l - 8, y: y(k * 1024) + 4, "text-anchor": "end" }, `${k} KiB`));
+  const W = 1060, Hh = 300, m = { l: 60, r: 10, t: 10, b: 26 }, svg = frame(box, W, Hh), top = Math.max(...D.l2.map((c) => c.room)), y = (v) => m.t + (Hh - m.t - m.b) * (1 - v / top), step = (W - m.l - m.r) / D.tasks.length;
+  for (let k = 0; k <= top; k += top / 4) svg.append(sv("line", { x1: m.l, x2: W - m.r, y1: y(k), y2: y(k), class: "grid" }), sv("text", { x: m.l - 8, y: y(k) + 4, "text-anchor": "end" }, `${k / 1024} KiB`));
   D.l2.forEach((c) => [...c.stays].sort((a, b) => a.kept - b.kept).forEach((s) => { const t = D.tasks[c.task + s.first], n = s.last + 1 - s.first, r = sv("rect", { x: m.l + (c.task + s.first) * step, width: Math.max(0.8, step * (n - 0.08)), y: y(s.stop), height: Math.max(0.8, y(s.start) - y(s.stop)), fill: css(s.kept ? "engine" : "stream"), stroke: css("card"), "stroke-width": s.kept ? 0.5 : 0 }); r.append(sv("title", {}, `task ${t.segment}.${t.index} ${t.operation}${n > 1 ? ` to ${t.segment}.${s.last}` : ""}: 0x${s.start.toString(16)} to 0x${s.stop.toString(16)}, ${s.kept ? "stays" : "streams through"}`)); r.style.cursor = "pointer"; r.onclick = () => { if (t.op) { select(t.op); $("#network").scrollIntoView(); } }; svg.append(r); }));
   svg.append(sv("text", { x: (W + m.l) / 2, y: Hh - 4, "text-anchor": "middle" }, `${D.tasks.length} tasks, in order`));
 }
