@@ -40,6 +40,15 @@ def llm(
     adapter_form: Annotated[
         str, typer.Option(help="merged, beside (constants that are patched) or inputs.")
     ] = "beside",
+    draft: Annotated[
+        Path | None, typer.Option(help="Folder of a small model that proposes words (same tokens), in the same format.")
+    ] = None,
+    proposed: Annotated[
+        int | None, typer.Option(help="Words proposed at a time, 1 to 7; else the best number.")
+    ] = None,
+    accepted: Annotated[
+        float | None, typer.Option(help="Chance of a proposal; else what --ids or --prompt shows, or a table.")
+    ] = None,
     prompt: Annotated[str | None, typer.Option(help="Text to go on with (needs the package tokenizers).")] = None,
     ids: Annotated[str | None, typer.Option(help="Tokens to go on with, as numbers with commas.")] = None,
     tokens: Annotated[int, typer.Option(help="How many tokens to make.")] = 16,
@@ -78,6 +87,7 @@ def llm(
     from hexane.language.layer_errors import layer_errors
     from hexane.language.packages import save_adapter, save_packages
     from hexane.language.sampling import Sampling
+    from hexane.language.speculation import CHANCES, Draft
     from hexane.language.swaps import swap_of, with_adapters
 
     decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
@@ -95,6 +105,15 @@ def llm(
         answer |= {"ids": beginning, "tokens": answers, "level": level}
         if prompt is not None:
             answer["text"] = _tokenizer(folder).decode(answers)
+    if draft is not None:
+        small = Decoder.from_pretrained(draft, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
+        helper, chances = Draft(small, proposed), CHANCES if accepted is None else (accepted,)
+        answer["speculation"] = {}
+        if beginning is not None:
+            shown = helper.speculate(decoder, beginning, tokens, targets[0].name, level)
+            answer["speculation"]["shown"] = shown.as_dict()
+            chances = (shown.chance,) if accepted is None else chances
+        answer["speculation"]["cycles"] = helper.cycles(plans, chances)
     errors: tuple[LayerError, ...] = ()
     if eval_ is not None:
         text = _read_tokens(folder, eval_)
@@ -131,6 +150,8 @@ def llm(
     for name in ("tokens", "text", "scores", "page", "packages"):
         if name in answer:
             typer.echo(f"{name}: {answer[name]}")
+    if draft is not None:
+        _print_cycles(answer["speculation"])
     if errors:
         _print_errors(errors)
     for entry in answer.get("adapters", ()):
@@ -164,6 +185,25 @@ def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
     typer.echo(f"scale {plan.scale:g}; norms: {plan.norms}")
     for entry in plan.warnings:
         typer.echo(f"{entry.rule}: {entry.says}; {entry.remedy} ({entry.source})")
+
+
+def _print_cycles(entry: dict[str, Any]) -> None:
+    from hexane.cli.console import print_rows, title
+
+    title("with a draft (predicted; nothing of the host between the calls)")
+    rows = [
+        [c["chip"], c["context"], f"{c['accepted']:.2f}", c["proposed"], f"{c['draft_ms']:.1f}",
+         f"{c['verify_ms']:.1f}", f"{c['words']:.2f}", f"{c['rate']:.4g} ({c['low']:.4g} to {c['high']:.4g})"]
+        for c in entry["cycles"]
+    ]  # fmt: skip
+    head = ["chip", "context", "accepted", "words proposed", "draft, ms", "verification, ms", "words a cycle", "tok/s"]
+    print_rows(rows, head, right=(1, 2, 3, 4, 5, 6))
+    if "shown" in entry:
+        shown = entry["shown"]
+        typer.echo(
+            f"shown here: {shown['accepted']} of {shown['proposed']} words accepted in {shown['calls']} calls, "
+            f"chance {shown['chance']:.2f}"
+        )
 
 
 def _print_errors(errors: tuple[LayerError, ...]) -> None:

@@ -24,6 +24,7 @@ from hexane.timing.language import BILLION, decode_rate, prefill_rate, token_ene
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph import Graph
+    from hexane.language.architecture import Architecture
     from hexane.language.decoder import Decoder
 
 LOOKED_AT = 32
@@ -116,7 +117,7 @@ class DecoderPlan:
     @property
     def timed_as(self) -> str:
         """The format of the weights in the words of ``timing.language``."""
-        return _timed_as(self.weights)
+        return timed_as(self.weights)
 
     @property
     def norms(self) -> str:
@@ -155,8 +156,7 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
     places: Counter[OpPlace] = Counter()
     for (place, _), n in counts.items():
         places[place] += n
-    size = a.layers * layer_weights(a) + a.words * a.hidden
-    fmt = _timed_as(decoder.weights)
+    size, fmt = parameters_of(a), timed_as(decoder.weights)
     return DecoderPlan(
         target.name, context, decoder.weights, size, rows, decoder.chunks,
         TokenRate(*decode_rate(target, size / BILLION, fmt, context)),
@@ -218,7 +218,12 @@ def _warnings(graph: Graph, chip: Chip) -> dict[str, KnownFailure]:
     return {entry.rule: KnownFailure(entry.rule, entry.says, entry.remedy, entry.source) for entry in entries}
 
 
-def _timed_as(weights: str) -> str:
+def parameters_of(a: Architecture) -> int:
+    """Weights of all products and of the head."""
+    return a.layers * layer_weights(a) + a.words * a.hidden
+
+
+def timed_as(weights: str) -> str:
     """A format in the words of ``timing.language``; sparse weights by the bits that they take."""
     form = WeightFormat.of(weights)
     if form.kind != "sparse":

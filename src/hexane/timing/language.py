@@ -189,14 +189,19 @@ def prefill_rate(
     position has as many as query heads share its keys. INFERRED: no constant is fitted to prefill, and the range is the
     scatter of the published rows (``PREFILL_SCATTER``).
     """
-    work = decoding(chip, params, fmt, context, rows)
-    numbers = work.numbers
-    limits = work.chip.generation
-    passes = 2 * work.parameters / (limits.cores * limits.kernel_bytes_per_core)
-    cache = work.cache_bytes * max(1.0, rows * QUERIES_PER_KEY / ARRAY_ROWS)
-    us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
-    rate = 1e6 * rows / float(us + cache / (numbers["cache_gbs_llm"] * 1e3))
+    rate = 1e6 * rows / rows_us(decoding(chip, params, fmt, context, rows))
     return rate, rate * math.exp(-PREFILL_SCATTER), rate * math.exp(PREFILL_SCATTER)
+
+
+def rows_us(work: Decoding, cache_bytes: float | None = None) -> float:
+    """Microseconds of one call for ``work.batch`` rows of one sequence; ``cache_bytes``: keys and values of a sequence,
+    where more is known than the rule of thumb."""
+    numbers, limits = work.numbers, work.chip.generation
+    passes = 2 * work.parameters / (limits.cores * limits.kernel_bytes_per_core)
+    cache = work.cache_bytes if cache_bytes is None else cache_bytes
+    cache *= max(1.0, work.batch * QUERIES_PER_KEY / ARRAY_ROWS)
+    us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
+    return float(us + cache / (numbers["cache_gbs_llm"] * 1e3))
 
 
 def token_energy(
