@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hexane.cli.main import app
 from hexane.errors import UsageError
 from hexane.language import Decoder
-from hexane.language.speculation import Draft
+from hexane.language.speculation import DraftModel
 from language import reference
 
 
@@ -31,7 +31,7 @@ def test_tokens_are_those_of_the_model_alone(folder: Path, model: Decoder, propo
     wanted = tuple(model.generate([1, 2, 3], 24))
     coarse = Decoder.from_pretrained(folder, weights="palette4")
     stranger = Decoder.from_pretrained(reference.folder(tmp_path, *reference.model("llama", seed=5)))
-    runs = [Draft(draft, proposed).speculate(model, [1, 2, 3], 24) for draft in (model, coarse, stranger)]
+    runs = [DraftModel(draft, proposed).speculate(model, [1, 2, 3], 24) for draft in (model, coarse, stranger)]
     assert [run.tokens for run in runs] == [wanted] * 3
     assert runs[0].chance == 1 and runs[0].calls == -(-23 // (proposed + 1))
     assert runs[1].chance > runs[2].chance
@@ -39,25 +39,25 @@ def test_tokens_are_those_of_the_model_alone(folder: Path, model: Decoder, propo
 
 
 def test_the_engine_gives_the_same_as_the_graph(model: Decoder) -> None:
-    runs = [Draft(model, 3).speculate(model, [5, 6], 8, "M1", level) for level in ("graph", "engine")]
+    runs = [DraftModel(model, 3).speculate(model, [5, 6], 8, "M1", level) for level in ("graph", "engine")]
     assert runs[0] == runs[1]
 
 
 def test_a_sequence_may_end_where_the_model_ends(model: Decoder) -> None:
     length = model.context_for(1 << 20)
     ids = [i % 50 for i in range(length - 6)]
-    assert Draft(model, 4).speculate(model, ids, 7).tokens == tuple(model.generate(ids, 7))
+    assert DraftModel(model, 4).speculate(model, ids, 7).tokens == tuple(model.generate(ids, 7))
     with pytest.raises(UsageError, match="do not fit"):
-        Draft(model, 4).speculate(model, ids, 8)
+        DraftModel(model, 4).speculate(model, ids, 8)
 
 
 def test_other_words_and_counts_are_refused(model: Decoder, tmp_path: Path) -> None:
     other = Decoder.from_pretrained(reference.folder(tmp_path, *reference.model("llama", vocab_size=64)))
     with pytest.raises(UsageError, match="the draft has 64 words"):
-        Draft(other).speculate(model, [1], 2)
+        DraftModel(other).speculate(model, [1], 2)
     for proposed in (0, 8):
         with pytest.raises(UsageError, match="words proposed"):
-            Draft(model, proposed)
+            DraftModel(model, proposed)
 
 
 def test_the_command_shows_and_prices_a_draft(folder: Path) -> None:

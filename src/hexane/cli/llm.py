@@ -87,7 +87,7 @@ def llm(
     from hexane.language.layer_errors import layer_errors
     from hexane.language.packages import save_adapter, save_packages
     from hexane.language.sampling import Sampling
-    from hexane.language.speculation import CHANCES, Draft
+    from hexane.language.speculation import CHANCES, DraftModel
     from hexane.language.swaps import swap_of, with_adapters
 
     decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
@@ -107,12 +107,12 @@ def llm(
             answer["text"] = _tokenizer(folder).decode(answers)
     if draft is not None:
         small = Decoder.from_pretrained(draft, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
-        helper, chances = Draft(small, proposed), CHANCES if accepted is None else (accepted,)
+        helper, chances = DraftModel(small, proposed), CHANCES if accepted is None else (accepted,)
         answer["speculation"] = {}
         if beginning is not None:
-            shown = helper.speculate(decoder, beginning, tokens, targets[0].name, level)
-            answer["speculation"]["shown"] = shown.as_dict()
-            chances = (shown.chance,) if accepted is None else chances
+            run = helper.speculate(decoder, beginning, tokens, targets[0].name, level)
+            answer["speculation"]["shown"] = run.as_dict()
+            chances = (run.chance,) if accepted is None else chances
         answer["speculation"]["cycles"] = helper.cycles(plans, chances)
     errors: tuple[LayerError, ...] = ()
     if eval_ is not None:
@@ -199,10 +199,10 @@ def _print_cycles(entry: dict[str, Any]) -> None:
     head = ["chip", "context", "accepted", "words proposed", "draft, ms", "verification, ms", "words a cycle", "tok/s"]
     print_rows(rows, head, right=(1, 2, 3, 4, 5, 6))
     if "shown" in entry:
-        shown = entry["shown"]
+        run = entry["shown"]
         typer.echo(
-            f"shown here: {shown['accepted']} of {shown['proposed']} words accepted in {shown['calls']} calls, "
-            f"chance {shown['chance']:.2f}"
+            f"shown here: {run['accepted']} of {run['proposed']} words accepted in {run['calls']} calls, "
+            f"chance {run['chance']:.2f}"
         )
 
 

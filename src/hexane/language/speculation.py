@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hexane.language.plan import DecoderPlan
 
 CHANCES = (0.5, 0.7, 0.9)
-"""Chances of a proposal for which a rate is shown where nothing is known."""
+"""Chances of a proposal for which a rate is shown where nothing is sequence."""
 SHOWN = 4
 """Words proposed at a time, where nobody says, when tokens are made."""
 
@@ -48,7 +48,7 @@ class Speculated:
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftModel:
     """A small decoder with the same words, and how many it proposes at a time, 1 to 7; None: as many as pay best."""
 
     decoder: Decoder
@@ -105,12 +105,12 @@ class Draft:
         ]
 
 
-def _proposals(small: DecoderRun, known: list[int], count: int) -> list[int]:
-    """The draft's words behind ``known``, of which it may have read more than is true."""
+def _proposals(small: DecoderRun, sequence: list[int], count: int) -> list[int]:
+    """The draft's words behind ``sequence``, of which it may have read more than is true."""
     if not count:
         return []
-    small.position = min(small.position, len(known) - 1)
-    words = [int(small.best(known[small.position :])[0][-1])]
+    small.position = min(small.position, len(sequence) - 1)
+    words = [int(small.best(sequence[small.position :])[0][-1])]
     while len(words) < count:
         words.append(int(small.best(words[-1:])[0][-1]))
     return words
