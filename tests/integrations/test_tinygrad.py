@@ -115,6 +115,39 @@ def test_what_the_engine_does(name: str) -> None:
     np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=4e-3 * max(1, np.abs(wanted).max()))
 
 
+@pytest.mark.parametrize(("batch", "groups", "wide", "stride", "padding"), [
+    (1, 4, 4, 1, 1), (1, 2, 8, 2, 1), (2, 4, 4, 1, 0), (1, 16, 1, 1, 1), (3, 2, 3, 1, 2),
+])  # fmt: skip
+def test_convolutions_by_groups_between_norms(batch: int, groups: int, wide: int, stride: int, padding: int) -> None:
+    """``wide`` results a group; tinygrad spells a group's channels and the groups by one axis of its source."""
+    nn = tinygrad.nn
+    first, second = nn.GroupNorm(groups, 16), nn.GroupNorm(groups, wide * groups)
+    weight = draw(wide * groups, 16 // groups, 3, 3, seed=5) / 4
+    x = draw(batch, 16, 9, 9, seed=6)
+
+    def network(x: Any) -> Any:
+        return second(first(x).conv2d(Tensor(weight), groups=groups, stride=stride, padding=padding).relu())
+
+    graph = hexane.from_tinygrad(network, Tensor(x))
+    program = hexane.compile(graph)
+    assert not program.stats()["host_ops"] and [op.type for op in graph.ops].count("conv") == 1
+
+    def normed(x: np.ndarray) -> np.ndarray:
+        parts = x.reshape(batch, groups, -1)
+        parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
+        return parts.reshape(x.shape)
+
+    inner = np.pad(normed(x), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    each = 16 // groups
+    parts = [
+        correlated(inner[:, g * each : g * each + each], weight[g * wide : g * wide + wide], stride)
+        for g in range(groups)
+    ]
+    wanted = normed(np.maximum(np.concatenate(parts, 1), 0))
+    np.testing.assert_allclose(graph.evaluate({"x0": x})["result"], wanted, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(program.run({"x0": x})["result"], wanted, atol=0.03)
+
+
 def test_results_names_and_constants() -> None:
     weight = Tensor(draw(8, 5))
     x = Tensor(draw(4, 8))

@@ -31,6 +31,7 @@ def contraction(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], r
     NoContraction where it is neither a product of matrices nor a convolution.
     """
     axes = _sorted(x[0], w[0], reduced)
+    x, w = _split(ops, *x, axes), _split(ops, *w, axes)
     spatial = windows_of(x[0], axes)
     if spatial is None:
         turned = windows_of(w[0], Axes(axes.groups, axes.right, axes.left, axes.summed))
@@ -67,6 +68,23 @@ def _sorted(x: View, w: View, reduced: int) -> Axes:
         else:
             raise NoContraction
     return Axes(tuple(groups), tuple(left), tuple(right), tuple(summed))
+
+
+def _split(ops: Folder, view: View, operand: Operand, axes: Axes) -> tuple[View, Operand]:
+    """A source axis that groups share with another axis (channel = group * 4 + i) as one axis for each of the two."""
+    shape, offsets, steps = [], [], []
+    for extent, offset, along in zip(type_of(operand).shape, view.offsets, view.steps):
+        moving = sorted((axis for axis, step in enumerate(along) if step), key=lambda axis: -abs(along[axis]))
+        shared = len(moving) == 2 and any(axis in axes.groups for axis in moving)
+        outer, inner = (along[axis] for axis in moving) if shared else (0, 0)
+        if outer < 2 or inner < 0 or extent % outer or offset % outer + (view.shape[moving[1]] - 1) * inner >= outer:
+            shape, offsets, steps = [*shape, extent], [*offsets, offset], [*steps, along]
+            continue
+        shape += [extent // outer, outer]
+        offsets += [offset // outer, offset % outer]
+        steps += [tuple(int(axis == moving[0]) for axis in range(len(along)))]
+        steps += [tuple(inner * (axis == moving[1]) for axis in range(len(along)))]
+    return View(view.source, view.shape, tuple(offsets), tuple(steps)), reshaped(ops, operand, shape)
 
 
 @dataclass(frozen=True)
