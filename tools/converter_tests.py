@@ -84,7 +84,7 @@ def _patch() -> None:
         made = model.__dict__.get("_drop_in")
         if made is None:
             given = model.package_path if model.is_package else model.get_spec()
-            made = coreml.MLModel(given, model.compute_unit, model.function_name)
+            made = coreml.MLModel(given, compute_units=model.compute_unit, function_name=model.function_name)
             model.__dict__["_drop_in"] = made
         return made
 

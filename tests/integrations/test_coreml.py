@@ -220,3 +220,76 @@ def test_pipelines_that_cannot_run_say_why() -> None:
         hexane.coreml.MLModel(cut.spec, compute_units="GPU")
     with pytest.raises(UsageError, match="no Core ML model"):
         hexane.coreml.MLModel(3)
+
+
+def test_what_is_edited_is_saved_as_coremltools_reads_it(tmp_path: Path, rng: np.random.Generator) -> None:
+    """The common round: a package, its message edited, a model of both, saved; coremltools reads it back."""
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    x = rng.standard_normal(64).astype(np.float32)
+    model = hexane.coreml.MLModel(saved(linear("x", weight, "y", "mlprogram"), tmp_path), False, None, True)
+    assert Path(model.weights_dir).is_dir() and model.load_duration_in_nano_seconds is None
+    spec = model.get_spec()
+    ct.utils.rename_feature(spec, "x", "features")
+    edited = hexane.coreml.MLModel(spec, weights_dir=model.weights_dir, compute_units=ct.ComputeUnit.CPU_ONLY)
+    assert edited.load_duration_in_nano_seconds > 0 and edited.last_predict_duration_in_nano_seconds is None
+    edited.author, edited.version, edited.user_defined_metadata["k"] = "someone", "1.2", "v"
+    edited.input_description["features"] = "sixty-four numbers"
+    with pytest.raises(UsageError, match="no feature 'x'"):
+        edited.input_description["x"] = "gone"
+    edited.save(tmp_path / "edited")
+    back = ct.models.MLModel(str(tmp_path / "edited.mlpackage"), skip_model_load=True)
+    assert (back.author, back.version, back.user_defined_metadata["k"]) == ("someone", "1.2", "v")
+    assert back.input_description["features"] == "sixty-four numbers"
+    again = hexane.coreml.MLModel(back, compute_units="CPU_ONLY")  # coremltools' own model, in memory
+    for one in (edited, again):
+        np.testing.assert_allclose(one.predict({"features": x})["y"], weight @ x, atol=0.02)
+    assert again.last_predict_duration_in_nano_seconds > 0
+    with pytest.raises(FormatError, match=r"weights_dir=model\.weights_dir"):
+        hexane.coreml.MLModel(spec)
+    with pytest.raises(UsageError, match=r"is a folder \.mlpackage"):
+        edited.save(tmp_path / "edited.mlmodel")
+    with pytest.raises(UnsupportedError, match="only Core ML makes"):
+        edited.get_compiled_model_path()
+
+
+def test_a_file_model_is_saved_as_a_file(tmp_path: Path, rng: np.random.Generator) -> None:
+    weight = rng.standard_normal((3, 4)).astype(np.float32)
+    model = hexane.coreml.MLModel(saved(linear("x", weight, "y", "neuralnetwork"), tmp_path))
+    assert model.weights_dir is None
+    model.short_description = "three rows"
+    model.save(tmp_path / "again.mlmodel")
+    assert ct.models.MLModel(str(tmp_path / "again.mlmodel"), skip_model_load=True).short_description == "three rows"
+    with pytest.raises(UsageError, match=r"'\.zip'"):
+        model.save(tmp_path / "again.zip")
+
+
+def test_coremltools_compresses_a_model_of_ours(tmp_path: Path, rng: np.random.Generator) -> None:
+    """``ct.optimize`` takes it as it takes its own; the result runs here."""
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    model = hexane.coreml.MLModel(saved(linear("x", weight, "y", "mlprogram"), tmp_path))
+    assert model.compute_unit is ct.ComputeUnit.ALL
+    linear8 = ct.optimize.coreml.OpLinearQuantizerConfig(weight_threshold=64)
+    small = ct.optimize.coreml.linear_quantize_weights(model, ct.optimize.coreml.OptimizationConfig(linear8))
+    x = rng.standard_normal(64).astype(np.float32)
+    found = hexane.coreml.MLModel(small).predict({"x": x})["y"]
+    difference = np.abs(found - weight @ x).max()
+    assert 0.003 < difference < 0.25  # of int8 weights: half a step of up to 4/127 in each of 64 products
+
+
+def test_the_constructor_is_coremltools_own(tmp_path: Path, rng: np.random.Generator) -> None:
+    import inspect
+
+    for ours, theirs in (
+        (hexane.coreml.MLModel, ct.models.MLModel), (hexane.coreml.CompiledMLModel, ct.models.CompiledMLModel),
+    ):  # fmt: skip
+        wanted = [name for name in inspect.signature(theirs).parameters if name != "asset"]
+        assert list(inspect.signature(ours).parameters)[: len(wanted)] == wanted
+    absent = {name for name in dir(ct.models.MLModel) if name[0] != "_" and not hasattr(hexane.coreml.MLModel, name)}
+    assert absent <= {"load_duration_in_nano_seconds", "last_predict_duration_in_nano_seconds", "weights_dir"}
+    path = saved(linear("x", rng.standard_normal((3, 4)), "y", "neuralnetwork"), tmp_path)
+    with pytest.raises(UsageError, match="compute_units= goes by name"):
+        hexane.coreml.MLModel(path, ct.ComputeUnit.ALL)
+    found = hexane.coreml.CompiledMLModel(path, ct.ComputeUnit.CPU_ONLY, optimization_hints={"any": True})
+    assert found.optimization_hints == {"any": True} and found.report.compute_units == "CPU_ONLY"
+    kinds = [type(one).__name__ for one in hexane.coreml.MLModel.get_available_compute_devices()]
+    assert kinds == ["MLCPUComputeDevice", "MLNeuralEngineComputeDevice"]

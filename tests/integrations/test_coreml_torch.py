@@ -25,7 +25,9 @@ def rng() -> np.random.Generator:
 
 def test_lists_tensors_and_numbers(tmp_path: Path, rng: np.random.Generator) -> None:
     weight = rng.standard_normal((3, 4)).astype(np.float32)
-    model = hexane.coreml.MLModel(saved(linear("x", weight, "y", "mlprogram"), tmp_path), ct.ComputeUnit.CPU_AND_NE)
+    model = hexane.coreml.MLModel(
+        saved(linear("x", weight, "y", "mlprogram"), tmp_path), compute_units=ct.ComputeUnit.CPU_AND_NE
+    )
     x = [0.5, -1, 2, 0.25]
     for given in (x, np.array(x), np.array(x, np.float16), torch.tensor(x)):
         found = model.predict({"x": given})["y"]

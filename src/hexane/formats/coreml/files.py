@@ -68,12 +68,13 @@ class WeightFiles(TextWeights):
     """
 
     mutable: tuple[str, ...] = ()
+    hint = "weights={name: bytes or a path}"
 
     def file(self, path: str) -> BlobFile | None:
         """The weight file; None for a mutable one that nobody gave, FormatError for another."""
         file = super().file(path)
         if file is None and path not in self.mutable:
-            raise FormatError("the package has no such weight file", where=path, hint="weights={name: bytes or a path}")
+            raise FormatError("the package has no such weight file", where=path, hint=self.hint)
         return file
 
 

@@ -37,8 +37,15 @@ def save_package(graph: Graph, path: str | Path) -> None:
     64-bit integers become int32. Raises UnsupportedError naming every op that Core ML lacks (``onnx.*``), and values of
     types that it lacks (fp64), before anything is written.
     """
-    path = Path(path)
     model, files = to_model(graph)
+    write_package(Path(path), model.SerializeToString(deterministic=True), files)
+
+
+def write_package(path: Path, model: bytes, files: Mapping[str, Iterable[bytes]]) -> None:
+    """Write a package of a ``Model`` message and weight files (``@model_path/weights/NAME``), whole or not at all.
+
+    HexaneError where it cannot be written, or where a folder with other things stands in its place.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         take_back(path)
@@ -46,7 +53,7 @@ def save_package(graph: Graph, path: str | Path) -> None:
     except OSError as error:
         raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
     try:
-        _write(temporary, model.SerializeToString(deterministic=True), files)
+        _write(temporary, model, files)
         _replace(temporary, path)
     except OSError as error:
         raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error

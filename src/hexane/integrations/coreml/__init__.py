@@ -1,7 +1,22 @@
 """``hexane.coreml``: models with the look of coremltools, predicted on any operating system."""
 
 from hexane.integrations.coreml.features import Feature
-from hexane.integrations.coreml.model import MLModel, MLState
+from hexane.integrations.coreml.model import (
+    CompiledMLModel,
+    MLCPUComputeDevice,
+    MLModel,
+    MLNeuralEngineComputeDevice,
+    MLState,
+)
 from hexane.integrations.coreml.programs import Report, Row
 
-__all__ = ["Feature", "MLModel", "MLState", "Report", "Row"]
+__all__ = [
+    "CompiledMLModel",
+    "Feature",
+    "MLCPUComputeDevice",
+    "MLModel",
+    "MLNeuralEngineComputeDevice",
+    "MLState",
+    "Report",
+    "Row",
+]

@@ -162,6 +162,20 @@ def _feature(feature: Any) -> Feature:
     return Feature(name, kind, text=text)
 
 
+class Descriptions(dict[str, str]):
+    """Feature name -> what the model says of it; a text that is set stands in the model's message, too."""
+
+    def __init__(self, description: Any, kind: str, function: str | None) -> None:
+        self._features = {decode(feature.name): feature for feature in features(description, kind, function)}
+        super().__init__({name: feature.shortDescription for name, feature in self._features.items()})
+
+    def __setitem__(self, name: str, text: str) -> None:
+        if name not in self._features:
+            raise UsageError(f"there is no feature {name!r}", hint=f"there are {', '.join(self)}")
+        self._features[name].shortDescription = text
+        super().__setitem__(name, text)
+
+
 def of_graph(graph: Graph, kind: str) -> dict[str, Feature]:
     """The same for a compiled model, which has no description: arrays, and images that its metadata name."""
     found = {}

@@ -103,9 +103,9 @@ class CapturedSizes:
         size = tuple((a.shape, a.stride(), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
         if size not in self.by_size:
             self.by_size[size] = Captured(self._closed(args), self.static, self.options)
-            given = [one[0] for n, one in enumerate(size) if isinstance(one, tuple) and n not in self.static]
-            shapes = ", ".join("x".join(map(str, shape)) for shape in given)
-            log.info("compiled for inputs of the sizes %s", shapes)
+            shapes = [one[0] for n, one in enumerate(size) if isinstance(one, tuple) and n not in self.static]
+            sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
+            log.info("compiled for inputs of the sizes %s", sizes)
             if len(self.by_size) > SIZES:
                 self.by_size.popitem(last=False)
         self.by_size.move_to_end(size)
