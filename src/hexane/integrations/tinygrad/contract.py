@@ -72,7 +72,9 @@ def _sorted(x: View, w: View, reduced: int) -> Axes:
 
 def _split(ops: Folder, view: View, operand: Operand, axes: Axes) -> tuple[View, Operand]:
     """A source axis that groups share with another axis (channel = group * 4 + i) as one axis for each of the two."""
-    shape, offsets, steps = [], [], []
+    shape: list[int] = []
+    offsets: list[int] = []
+    steps: list[tuple[int, ...]] = []
     for extent, offset, along in zip(type_of(operand).shape, view.offsets, view.steps):
         moving = sorted((axis for axis, step in enumerate(along) if step), key=lambda axis: -abs(along[axis]))
         shared = len(moving) == 2 and any(axis in axes.groups for axis in moving)
