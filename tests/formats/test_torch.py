@@ -61,6 +61,13 @@ def test_a_small_network(torch: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert (list(named.inputs), list(named.outputs)) == (["image", "offset"], ["a", "b"])
 
 
+@pytest.mark.parametrize("shape, size", [((2, 3, 7, 8), (3, 4)), ((1, 2, 9), (4,)), ((1, 2, 5, 6, 7), (2, 4, 3))])
+def test_adaptive_pools_of_unlike_windows(torch: Any, shape: tuple[int, ...], size: tuple[int, ...]) -> None:
+    pool = getattr(torch.nn, f"AdaptiveAvgPool{len(size)}d")(size)
+    args = (torch.arange(float(np.prod(shape))).reshape(shape) / 16,)
+    compare(pool, hexane.from_torch(pool, args), args)
+
+
 def test_attention_and_recurrence(torch: Any) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
