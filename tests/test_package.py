@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import pickle
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +74,38 @@ print(sorted({"numba", "scipy"} & set(sys.modules)), sparse)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "True"]
+
+
+ROOT = Path(__file__).parent.parent
+BUILD = "from setuptools import build_meta as b\nb.build_sdist('out')\nb.build_wheel('out')"
+
+
+def test_what_an_index_shows_and_what_the_archives_hold(tmp_path: Path) -> None:
+    """Setuptools builds both: metadata for an index, no link that is dead there, the tests with their data."""
+    pytest.importorskip("setuptools", minversion="77")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "out")
+    for one in ("src", "docs", "examples", "tests", "tools", "benchmarks"):
+        shutil.copytree(ROOT / one, tree / one, ignore=ignored)
+    for one in ("pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md", "Makefile"):
+        shutil.copy(ROOT / one, tree)
+    subprocess.run([sys.executable, "-c", BUILD], cwd=tree, check=True, capture_output=True)
+    (wheel,) = (tree / "out").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (place,) = (name for name in names if name.endswith("dist-info/METADATA"))
+        said = email.message_from_bytes(archive.read(place))
+    assert "hexane/py.typed" in names and {name.split("/")[0] for name in names} == {"hexane", place.split("/")[0]}
+    classifiers = said.get_all("Classifier")
+    assert "Typing :: Typed" in classifiers and said["Author"] and said["Requires-Python"] == ">=3.11"
+    versions = [one.rsplit(" ", 1)[1] for one in classifiers if "Python :: 3." in one]
+    assert versions == ["3.11", "3.12", "3.13"] and ", ".join(versions[:2]) in (ROOT / "README.md").read_text("utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", said.get_payload())
+    assert all(link.startswith("https://") for link in links), links
+    (source,) = (tree / "out").glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("docs", "examples", "tests", "tools"):
+        wanted = {str(file.relative_to(tree)) for file in (tree / folder).rglob("*") if file.is_file()}
+        assert wanted <= held, sorted(wanted - held)[:5]
