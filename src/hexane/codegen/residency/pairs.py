@@ -9,7 +9,7 @@ once. How much of a pair overlaps nobody has measured: pairs that no program sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +40,7 @@ UNSHOWN = 1.1
 """How much longer two tasks have to take one after the other than as a pair that no program shows: what a predicted
 time of element-wise work is off (docs/timing-error.md, held out). A thinner gain is none."""
 
+Pair = tuple[Plan, Plan]
 Price = Callable[[Sequence[Plan]], float]
 """Microseconds of tasks one after the other."""
 
@@ -60,7 +61,8 @@ class Locks:
             first, second = _in_l2(leader), _in_l2(follower)
             behind = copy(second)
             behind.reads = Reads(SourceType.RESIDENT, FOLLOWS[leader.unit])
-            self._known[key] = leader, follower, _gains((first, second), (first, behind), self.price)
+            pair = min(_in_patches(first, behind), key=self.price)
+            self._known[key] = leader, follower, _gains((first, second), pair, self.price)
         return self._known[key][2]
 
 
@@ -72,7 +74,7 @@ def lock_pairs(plans: Sequence[Plan], locks: Locks) -> int:
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.reads.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
-            made = _locked(leader, follower, i, locks.limits)
+            made = min(_locked(leader, follower, i, locks.limits), key=locks.price, default=None)
             if made is not None and _gains((leader, follower), made, locks.price):
                 _take(leader, made[0])
                 _take(follower, made[1])
@@ -83,7 +85,7 @@ def lock_pairs(plans: Sequence[Plan], locks: Locks) -> int:
     return count
 
 
-def _gains(apart: tuple[Plan, Plan], pair: tuple[Plan, Plan], price: Price) -> bool:
+def _gains(apart: Pair, pair: Pair, price: Price) -> bool:
     return price(pair) * (1.0 if is_shown(*apart) else UNSHOWN) < price(apart)
 
 
@@ -105,28 +107,37 @@ def _take(plan: Plan, made: Plan) -> None:
     vars(plan).update(vars(made))
 
 
-def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> tuple[Plan, Plan] | None:
-    """Both plans as a pair, None where they are none."""
+def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
+    """Both plans as a pair, in each shape that the room about them allows."""
     if not could_lock(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
-        return None
+        return
     if leader.writes.type is not ResultType.STAYS:
-        return None
+        return
     first, second = copy(leader), copy(follower)
     if not _hands_over(first, second) and not (_exchange(second) and _hands_over(first, second)):
-        return None
-    s = joint_shape(leader.wout, leader.hout)
-    for plan in (first, second):
-        if plan.unit == "PE":
-            plan.patch = joint_patch(s)
-        else:
-            plan.shape = (s, s, s)
+        return
     second.reads = replace(second.reads, after=second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit])
-    before, after = _passing(leader, index - 1) + _passing(follower, index), _passing(first, 0) + _passing(second, 0)
-    if after > before or second.reads.after & After.ANYTHING or not _apart(first, second, index):
-        return None
+    if second.reads.after & After.ANYTHING:
+        return
     if not is_shown(leader, follower):
         second.evidence, second.note = Evidence.INFERRED, second.note or NOTE
-    return first, second
+    room = _passing(leader, index - 1) + _passing(follower, index)
+    for pair in _in_patches(first, second):
+        if sum(_passing(plan, 0) for plan in pair) <= room and _apart(*pair, index):
+            yield pair
+
+
+def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
+    """Both tasks in patches that they share: those of Apple's pairs, and those that the neural task has alone."""
+    alone = (follower if leader.unit == "PE" else leader).shape[2]
+    for s in dict.fromkeys((joint_shape(leader.wout, leader.hout), alone)):
+        pair = copy(leader), copy(follower)
+        for plan in pair:
+            if plan.unit == "PE":
+                plan.patch = joint_patch(s)
+            else:
+                plan.shape = (s, s, s)
+        yield pair
 
 
 def could_lock(leader: Plan, follower: Plan, limits: Generation) -> bool:

@@ -78,6 +78,12 @@ def _zones(
     return zones
 
 
+def _nearest(leaders: set[int], refused: ResidentValue) -> set[int]:
+    """Of leaders of pairs those that a value without room meets, or the nearest one where it meets none."""
+    distance = {i: max(refused.first - 1 - i, i - refused.last, 0) for i in leaders}
+    return {i for i in leaders if distance[i] == min(distance.values())}
+
+
 @dataclass
 class _Zone:
     """Tasks ``first`` to ``last``, whose L2 is given out anew."""
@@ -102,19 +108,30 @@ class _Zone:
         values = list(values)
         while values:
             leaders = self._leaders(values, self.program.locks) if self.program.locks else set()
-            for _ in range(MOST_TRIES):
-                refused = self._try(values, leaders)
-                if refused is None or not leaders:
-                    break
-                leaders = {i for i in leaders if not refused.first - 1 <= i <= refused.last}
-            else:
-                refused = self._try(values, set())
+            refused = self._with_pairs(values, leaders)
             if refused is None:
                 self._write(values)
                 return values
             values.remove(refused)
             values += [v for v in refused.parted(self.plans, self.held) if self.program.parts or not v.in_parts]
         return []
+
+    def _with_pairs(self, values: list[ResidentValue], leaders: set[int]) -> ResidentValue | None:
+        """``_try`` with room for as many pairs as there is."""
+        alone: list[int] = []
+        refused = self._try(values, leaders)
+        for _ in range(MOST_TRIES):
+            if refused is None or not leaders:
+                break
+            near = _nearest(leaders, refused)
+            leaders, alone = leaders - near, [*alone, *near]
+            refused = self._try(values, leaders)
+        if refused is not None:
+            return self._try(values, set()) if leaders else refused
+        for i in alone[:MOST_TRIES] if leaders else ():
+            refused = self._try(values, leaders | {i})
+            leaders |= set() if refused else {i}
+        return self._try(values, leaders) if refused else None
 
     def place_groups(self) -> None:
         """Place what the groups hold, where no value stays; UnsupportedError where even that has no room."""
