@@ -181,8 +181,8 @@ class Missing(Exception):
 
 
 @cache
-def network_lines(name: str) -> tuple[str, str]:
-    """A network's lines in the two tables of docs/networks.md: placement, predicted times."""
+def network_lines(name: str) -> tuple[str, str, str]:
+    """A network's lines in three tables of docs/networks.md: placement, predicted times, verdict."""
     from network_list import NETWORKS
     from networks import lines_of
 
@@ -202,6 +202,13 @@ def networks() -> list[str]:
     from network_list import NETWORKS
 
     return [network.name for network in NETWORKS]
+
+
+def network_begins() -> tuple[str, ...]:
+    """What follows a network's name in each of these lines."""
+    from networks import BEGINS
+
+    return BEGINS
 
 
 def training_rows() -> Iterator[tuple[str, str, str]]:
@@ -250,7 +257,7 @@ def claims() -> Iterator[Claim]:
     text = r"^found +(.*)$[\s\S]*?^engine +(.*tasks)" + error
     yield Claim("demo: what it prints", "README.md", text + r"[\s\S]*?" + text + 2 * error, demo, slow=True)
     for name in networks():
-        for number, (table, begin) in enumerate((("placement", r"\d+ \|"), ("times", r"\d+ us"))):
+        for number, (table, begin) in enumerate(zip(("placement", "times", "verdict"), network_begins())):
             line = rf"^(\| {re.escape(name)} \| {begin}.*)$"
             yield Claim(f"{name}: {table}", "docs/networks.md", line, partial(network_line, name, number), slow=True)
     for target in DIFFERENT:

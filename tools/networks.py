@@ -34,6 +34,9 @@ from hexane.codegen.driver import compile_for, context_of  # noqa: E402
 from hexane.codegen.residency import Cause, Detour  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
+from hexane.report.session import Session, run_network  # noqa: E402
+from hexane.runtime.agreement import Agreement  # noqa: E402
+from hexane.runtime.verdict import percent  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
 from network_list import NETWORKS, Network  # noqa: E402
 
@@ -43,6 +46,8 @@ TARGET = ROOT / "docs" / "networks.md"
 MOST_RATIO = 1.5
 """Of bytes moved over the compulsory ones: above it the tensors are listed."""
 MOST_NAMES = 4
+BEGINS = (r"\d+ \|", r"\d+ us", r"(same|close|changed|broken) \|")
+"""What follows a network's name in its lines: of the tables of placement, of predicted times and of verdicts."""
 FOR_TIME = [row.name for row in TRANSFORMATIONS.values() if not (row.for_truth or row.error)]
 """What is switched off one by one."""
 
@@ -80,6 +85,8 @@ class Row:
     model_host_us: float = 0.0
     """The part of it in which Core ML computes on the processor what Apple's compiler refuses."""
     speeds: dict[str, Speed] = field(default_factory=dict)
+    run: Session | None = None
+    """A run with every layer examined."""
     detours: list[Detour] = field(default_factory=list)
     """What the default dialect moves beyond the least, the largest first."""
 
@@ -183,17 +190,40 @@ def times_line(row: Row) -> str:
     )
 
 
-def lines_of(network: Network) -> tuple[str, str]:
-    """Both lines of a network, which are the same on every machine."""
-    graph = network.load()[0]
+def verdict_line(row: Row) -> str:
+    """The line of the table of verdicts: what ``hexane run`` says, beside fp16 storage, and where the error is made."""
+    run = row.run
+    assert run is not None and run.verdict is not None and run.insight is not None
+    worst = max(run.agreements, key=lambda output: output.relative or 0.0)
+    made = sorted(run.insight.layers, key=lambda layer: -(layer.made or 0.0))[:MOST_NAMES]
+    layers = ", ".join(f"`{layer.name}` ({layer.op}) {percent(layer.made or 0.0)}" for layer in made)
+    errors = f"{relative(worst.relative)} | {relative(worst.fp16_storage)}"
+    return f"| {row.name} | {run.verdict.word} | {worst.name} | {errors} | {decisions(run.agreements)} | {layers} |"
+
+
+def relative(error: float | None) -> str:
+    """A relative error, nothing where none is known."""
+    return "" if error is None else percent(error)
+
+
+def decisions(outputs: list[Agreement]) -> str:
+    """How many of the network's decisions differ."""
+    answers = [output.answer for output in outputs if output.answer is not None]
+    return f"{sum(a.changed for a in answers)} of {sum(a.decisions for a in answers)}" if answers else ""
+
+
+def lines_of(network: Network) -> tuple[str, str, str]:
+    """The lines of a network that are the same on every machine: placement, predicted times, verdict."""
+    graph, inputs, _ = network.load()
     row = counted(network, graph)
     row.stats = hexane.compile(graph).stats()
     predict(row, graph, every=False)
-    return placement_line(row), times_line(row)
+    row.run = run_network(graph, inputs, name=network.name, compare="reference", insight=True)
+    return placement_line(row), times_line(row), verdict_line(row)
 
 
 def renew(networks: list[Network]) -> None:
-    """Both lines of the networks that are here, in the document."""
+    """The lines of the networks that are here, in the document."""
     text = TARGET.read_text()
     for network in networks:
         try:
@@ -201,7 +231,7 @@ def renew(networks: list[Network]) -> None:
         except (FileNotFoundError, ImportError) as error:
             print(f"{network.name}: not here: {error}", flush=True)
             continue
-        for line, begin in zip(lines, (r"\d+ \|", r"\d+ us")):
+        for line, begin in zip(lines, BEGINS):
             text = re.sub(rf"^\| {re.escape(network.name)} \| {begin}.*$", lambda _, new=line: new, text, flags=re.M)
         print(*lines, sep="\n", flush=True)
     TARGET.write_text(text)
@@ -223,6 +253,7 @@ def measure(network: Network) -> Row:
     bits = program.run(inputs, level="graph")
     row.same_bits = all(np.array_equal(made[k], bits[k], equal_nan=True) for k in made)
     row.largest_error, row.largest = float(np.abs(a - b).max()), float(np.abs(a).max())
+    row.run = run_network(graph, inputs, name=network.name, compare="reference", insight=True)
     return row
 
 
@@ -262,6 +293,26 @@ highest region that a task names.
 """
 
 
+VERDICT_HEAD = f"""
+## Verdicts beside fp16 storage
+
+What `hexane run` says of each network on M1 ([verdicts](commands/run.md#the-verdict)): the relative error (root mean
+square) of the output that is furthest off, on the emulated engine; the same of the network in float32 with every
+tensor stored in fp16, which any machine of 16 bits loses before its own arithmetic counts; how many of the network's
+decisions (classes, thresholds) differ; and the {MOST_NAMES} layers that add most themselves, held against float32 on
+the inputs that reach them.
+"""
+
+
+def verdict_table(rows: list[Row]) -> list[str]:
+    """The verdict on every network, and where its error comes from."""
+    lines = [
+        VERDICT_HEAD,
+        "| network | verdict | output | engine | fp16 storage | decisions that differ | made most in |",
+    ]
+    return [*lines, "|---" * 7 + "|", *(verdict_line(r) for r in rows)]
+
+
 def document(rows: list[Row]) -> str:
     lines = [HEAD]
     lines.append(
@@ -274,6 +325,7 @@ def document(rows: list[Row]) -> str:
             lines.append(f"| {r.name} | {r.error} |" + " |" * 6)
             continue
         lines.append(placement_line(r))
+    lines += verdict_table([r for r in rows if r.run])
     lines += speed_tables([r for r in rows if r.speeds])
     lines.append("\n## Compilation, emulation and error\n")
     lines.append(

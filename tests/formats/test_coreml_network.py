@@ -11,6 +11,7 @@ import pytest
 
 import hexane
 from hexane.errors import FormatError, HexaneError, UnsupportedError
+from hexane.formats.open_shapes import OpenShapes
 
 pytest.importorskip("coremltools.proto", reason="coremltools is not installed")
 
@@ -228,3 +229,24 @@ def test_other_kinds_of_models_are_named(tmp_path: Path) -> None:
     (tmp_path / "e.mlmodel").write_bytes(b"")
     with pytest.raises(FormatError):
         hexane.load(tmp_path / "e.mlmodel")
+
+
+def test_an_extent_of_0_is_open_and_asked_for(tmp_path: Path) -> None:
+    """Line finders of kraken ship so: heights known, widths 0."""
+    net = Network(exact=False)
+    net.array("x", (2, 6, 0))
+    net.layer("activation", ["x"], ["y"]).ReLU.SetInParent()
+    net.output("y")
+    with pytest.raises(OpenShapes, match=r"open dimensions: x \[2, 6, \?\]") as told:
+        net.load(tmp_path)
+    assert told.value.options == ("--shape x=2x6xA",)
+    assert hexane.load(tmp_path / "m.mlmodel", shapes={"x": (2, 6, 4)}).inputs["x"].shape == (2, 6, 4)
+
+
+def test_a_custom_layer_is_told_by_its_class(tmp_path: Path) -> None:
+    net = Network()
+    net.array("x", (2, 6, 4))
+    net.layer("custom", ["x"], ["y"]).className = "groupnorm"
+    net.output("y")
+    with pytest.raises(UnsupportedError, match="custom layer, which the app's own class 'groupnorm' computes"):
+        net.load(tmp_path)

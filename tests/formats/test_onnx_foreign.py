@@ -114,3 +114,37 @@ def test_an_op_that_nobody_knows_is_shown_and_cannot_run(tmp_path: Path) -> None
     assert [row["place"] for row in rows] == ["engine", "host", "engine"]
     with pytest.raises(HexaneError, match=r"nobody\.knows\.Mystery is an op that onnxruntime refuses"):
         hexane.compile(hexane.load(tmp_path / "m.onnx")).run({"x": np.ones((1, 4), np.float32)})
+
+
+def test_the_host_s_time_of_such_a_node_is_not_known(tmp_path: Path) -> None:
+    """``ai.onnx.ml`` alone: no launch, and no time; in front of a network: named, and its time is not counted."""
+    scaler = helper.make_node("Scaler", ["x"], ["s"], domain="ai.onnx.ml", offset=[0.5] * 4, scale=[2.0] * 4)
+    dense = helper.make_node("MatMul", ["s", "M"], ["y"])
+    weight = _held("M", np.ones((4, 3), np.float32))
+    for name, nodes, (out, width) in (("alone", [scaler], ("s", 4)), ("behind", [scaler, dense], ("y", 3))):
+        infos = [[helper.make_tensor_value_info(n, T.FLOAT, [1, w])] for n, w in (("x", 4), (out, width))]
+        graph = helper.make_graph(nodes, name, *infos, [weight] if dense in nodes else [])
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / f"{name}.onnx")
+    text = command("estimate", tmp_path / "alone.onnx")
+    assert "nothing of it runs on the engine; what the host takes is not known" in text and "about 0 us" not in text
+    said = command("estimate", tmp_path / "behind.onnx")
+    assert "how long ai.onnx.ml.Scaler takes is not known" in said and "onnx.Foreign" not in said
+
+
+def test_sums_of_integers_get_advice_of_their_own(tmp_path: Path) -> None:
+    """What ``quantize_dynamic`` writes: no row says "indices", and every row of the host says what helps."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        helper.make_node("MatMulInteger", ["q", "W", "zero"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["floats"], to=T.FLOAT),
+        helper.make_node("Mul", ["floats", "scale"], ["y"]),
+    ]
+    infos = [[helper.make_tensor_value_info(n, T.FLOAT, [1, w])] for n, w in (("x", 8), ("y", 4))]
+    weight = _held("W", np.arange(32, dtype=np.int8).reshape(8, 4))
+    graph = helper.make_graph(nodes, "dynamic", *infos, [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    found = command("check", tmp_path / "m.onnx", "--chip", "M4", "--json", status=1)
+    (row,) = (row for row in found["reports"][0]["rows"] if row["op"] == "matmul")
+    assert row["node_type"] == "MatMulInteger"
+    assert "not quantised" in row["advice"] and "indices" not in row["advice"]

@@ -68,7 +68,7 @@ def test_strict_names_the_op_of_the_host_before_what_is_inferred() -> None:
 def test_advice_for_every_code() -> None:
     for code in Reason:
         assert answer_to(code, "conv")
-    assert answer_to(Reason.OPERATION, "lstm") == answer_to("", "lstm") == instead_of("lstm")
+    assert answer_to(Reason.OPERATION, "lstm") == answer_to("", "lstm") == instead_of("lstm") == instead_of("onnx.LSTM")
 
 
 def test_words_of_a_message_choose_nothing() -> None:

@@ -13,7 +13,7 @@ from hexane.errors import UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.report.session import run_network
-from hexane.runtime.agreement import agreement
+from hexane.runtime.agreement import agreement, agreements, beside_fp16
 from hexane.runtime.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
 from hexane.runtime.verdict import verdict_of, word_for
 from report.networks import command, saved, small
@@ -143,6 +143,8 @@ def test_the_worst_output_decides() -> None:
         (lambda b, x: b.sigmoid(x=x), THRESHOLD),
         (lambda b, x: b.linear(x=x, weight=np.ones((5, 8), np.float32), bias=np.zeros(5, np.float32)), TOP),
         (lambda b, x: b.reduce_argmax(x=x, axis=1, keep_dims=False), EXACT),
+        (lambda b, x: b.reduce_mean(x=b.sigmoid(x=x), axes=[1], keep_dims=True), THRESHOLD),
+        (lambda b, x: b.reduce_mean(x=b.expand_dims(x=x, axes=[0]), axes=[1], keep_dims=False), None),
         (lambda b, x: b.tanh(x=x), None),
     ],
 )
@@ -153,6 +155,28 @@ def test_which_outputs_are_answers(make: Any, kind: str | None) -> None:
     b.output(value)
     question = question_of(value)
     assert (question.kind if question else None) == kind
+
+
+def test_a_softmax_over_channels_is_an_answer_in_every_view() -> None:
+    """[1, 5, 1, 1] over axis 1 as [1, 5] and [5, 1]; of [1, 5, 2, 1] no view keeps the rows along an axis."""
+    b = GraphBuilder()
+    one, two = (b.softmax(x=b.input(name, (1, 5, extent, 1), "fp32"), axis=1) for name, extent in (("x", 1), ("z", 2)))
+    views = [
+        b.reshape(x=x, shape=np.array(shape, np.int32)) for x, shape in ((one, (1, 5)), (one, (5, 1)), (two, (5, 2)))
+    ]
+    for view in views:
+        b.output(view)
+    questions = [question_of(view) for view in views]
+    assert [question and question.axis for question in questions] == [1, 0, None]
+    assert question_of(one) == OutputQuestion(TOP, 1, True)
+
+
+def test_outputs_of_which_the_same_is_true_stand_in_one_sentence() -> None:
+    top, digits = OutputQuestion(TOP, is_probability=True), np.eye(3, dtype=np.float32)
+    rows = [agreement(name, digits[:1], digits[at : at + 1], top) for name, at in (("a", 0), ("b", 1), ("c", 0))]
+    verdict = verdict_of(rows, "reference")
+    assert verdict is not None
+    assert verdict.far.endswith("top-1 of a, c is the same; top-1 of b differs in 1 of 1")
 
 
 def test_a_class_that_moves_is_said() -> None:
@@ -206,6 +230,9 @@ def test_probabilities_that_are_wrong_are_still_wrong() -> None:
         "an output without a range of its own has no floor but fp16's"
     )
     assert _row([2.0**-25, 0.0], [2.0**-26, 0.0]) == "same"
+    ones = np.ones(100)
+    one_off = ones - 0.005 * (np.arange(100) == 3)
+    assert _row(one_off, ones, probability) == _row(one_off, ones) == "same", "within the rounding of fp16 (rms)"
 
 
 def test_fp16_storage_of_the_same_network_stands_beside_the_error() -> None:
@@ -221,6 +248,26 @@ def test_fp16_storage_of_the_same_network_stands_beside_the_error() -> None:
     truth = 2 * exact * np.float32(1 / 3)
     assert row.fp16_storage == pytest.approx(float(np.linalg.norm(wanted - truth) / np.linalg.norm(truth)), rel=1e-3)
     assert "fp16 storage alone" in done.verdict.far  # type: ignore[union-attr]
+
+
+def test_what_fp16_storage_alone_loses_is_the_advice() -> None:
+    """1000.3 is 1000.5 in fp16 (a step of 1/2 there): less 1000 it is off by two thirds, whatever computes it."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 4, 4), "fp32")
+    b.output(b.sub(x=x, y=np.float32(1000), name="y"))
+    done = run_network(b.graph, {"x": np.full((1, 16, 4, 4), 1000.3, np.float32)}, name="cancelled")
+    assert done.agreements[0].fp16_storage == pytest.approx(2 / 3, rel=1e-3) and done.verdict is not None
+    assert done.verdict.word == "broken" and done.verdict.advice.startswith("WRONG: fp16 storage alone costs 66.6")
+
+
+def test_fp16_storage_that_overflows_is_without_bound() -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 4), "fp32"), name="y"))
+    expected = {"y": np.array([[1, 2, 3, 4e5]], np.float32)}
+    stored = {"y": np.array([[1, 2, 3, np.inf]], np.float32)}
+    rows = beside_fp16(agreements(expected, expected, b.graph), stored, expected, b.graph)
+    assert rows[0].fp16_storage == float("inf")
+    assert "fp16 storage alone: without bound" in verdict_of(rows, "reference").far  # type: ignore[union-attr]
 
 
 def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatch) -> None:

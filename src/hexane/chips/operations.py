@@ -73,7 +73,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "scatter scatter_nd scatter_along_axis "
         "one_hot non_zero band_part shape sliding_windows reverse_sequence reverse "
         "mod rnn "
-        "lstm gru range_1d fill fill_like non_maximum_suppression cond while_loop make_list list_read list_write "
+        "lstm gru onnx.LSTM onnx.GRU onnx.RNN "
+        "range_1d fill fill_like non_maximum_suppression cond while_loop make_list list_read list_write "
         "list_gather list_scatter list_length",
         "----",
         "",

@@ -134,12 +134,16 @@ class Work:
 
 @dataclass(frozen=True)
 class HostOp:
-    """An op that runs on the host between engine programs: two operations per multiply-accumulate, bytes both ways."""
+    """An op that runs on the host between engine programs: two operations per multiply-accumulate, bytes both ways.
+
+    ``untimed``: nobody knows what it computes, so its bytes alone count.
+    """
 
     name: str
     op: str
     flop: float
     bytes: float
+    untimed: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from hexane.errors import HexaneError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph import html
 from hexane.graph.macs import macs_of
+from hexane.graph.ops.onnx_foreign import FOREIGN
 from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
 from hexane.report.weight_notes import WeightNote, weight_notes, with_weights
-from hexane.restrictions.advice import answer_to
+from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
 from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import Placement
 from hexane.restrictions.remarks import Remark, remarks
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 SCHEMA = "hexane-check/1"
 LOOK_UPS = frozenset(("classify",))
 NONE, UNKNOWN = "none", "unknown"
-FOREIGN = "onnx.Foreign"
 
 DEVIATIONS = (
     "numbers within 255 of their mean; beyond, if squares inside a reduction do not end at 65504, which shipped models "
@@ -267,6 +267,8 @@ def _report(
             row = replace(row, op="coreml_update_state")
         node, kind = nodes.get(op.outputs[0].name, (op.name if op.name != op.outputs[0].name else "", ""))
         row = replace(row, remarks=remarks_by_op.get(op, ()), node=node or "", node_type=kind)
+        if row.advice and kind in INTEGER_SUMS:
+            row = replace(row, advice=OF_INTEGER_SUMS)
         rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hexane.timing import Estimate
 
 APPLE, HEXANE = "Apple's compiler", "hexane's program"
+LEAST_US = 1.0
+"""A host's time below it is no time: nothing that is known was counted."""
 PARTS = (("launch_us", "launches"), ("host_us", "host"), ("copies_us", "copies"), ("engine_us", "engine"))
 
 
@@ -33,6 +35,10 @@ class HowLong:
     @property
     def answer(self) -> str:
         """Which number to believe, in one sentence."""
+        if not self.network.parts.launches and (self.program is None or not self.program.parts.launches):
+            us = self.network.latency_us
+            takes = f"takes about {us:.0f} us" if us >= LEAST_US else "takes is not known"
+            return f"{self.network.chip}: nothing of it runs on the engine; what the host {takes}"
         reach = f"Apple's compiler would reach about {self.network.latency_us:.0f} us"
         if self.program is None:
             return f"{self.network.chip}: {reach}; of hexane's own program nothing is known: {self.missing}"

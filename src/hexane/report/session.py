@@ -33,7 +33,7 @@ from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfini
 from hexane.runtime.execute import Execution, execute
 from hexane.runtime.kernels import kernel_seconds, without_kernels
 from hexane.runtime.references import Wanted, wanted
-from hexane.runtime.verdict import Verdict, advice_for, unseen, verdict_of
+from hexane.runtime.verdict import Verdict, advice_for, storage_loses, unseen, verdict_of
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -415,8 +415,10 @@ def _timed(session: Session, stage: str, work: Callable[[], Any]) -> Any:
 def _first_answer(program: Program) -> str:
     """What is known of a program before it has run: how much of it the engine does, and how long that would take."""
     stats = program.stats()
+    if not stats["tasks"]:
+        return "nothing of it is for the engine"
     summary = f"{stats['tasks']} tasks, {stats['macs_on_engine']:.1%} of the multiply-accumulates on the engine"
-    return f"{summary}, {program.estimate().engine_us / 1e3:.2f} ms predicted on {program.chip}"
+    return f"{summary}, {program.estimate().latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
 
 
 def _run(session: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
@@ -471,6 +473,7 @@ def _look_for_the_cause(session: Session) -> None:
         line = advice_for(
             session.verdict.word, scaling=gain_of_scaling(session, insight),
             first_wrong=first.name if first else "", overflows=bool(first and first.nonfinite),
+            storage=storage_loses(session.agreements),
         )  # fmt: skip
     session.verdict = replace(session.verdict, advice=line)
 

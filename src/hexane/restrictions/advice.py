@@ -23,7 +23,8 @@ _INSTEAD = {
     "reverse reverse_sequence": "multiply by a constant exchange matrix (matmul)",
     "sliding_windows": "use a convolution with a constant 0/1 kernel",
     "range_1d fill fill_like shape": "give the values as a constant",
-    "lstm gru rnn": "unroll the steps into linear, sigmoid and tanh (states as inputs and outputs of the network)",
+    "lstm gru rnn onnx.LSTM onnx.GRU onnx.RNN": "unroll "
+    "the steps into linear, sigmoid and tanh (states as inputs and outputs of the network)",
     "sin cos": "give sine and cosine as an input or a constant (position encodings), or use a polynomial",
     "tan": "write sin(x) / cos(x) where the chip has them",
     "sinh cosh": "write (exp(x) - exp(-x)) / 2, or with + for cosh",
@@ -38,6 +39,13 @@ _INSTEAD = {
     "layer_norm": "write the normalisation without gamma and beta, then mul and add",
     "list_read list_write list_gather list_scatter list_length make_list": "use plain tensors of fixed shape",
 }
+
+INTEGER_SUMS = frozenset("ConvInteger MatMulInteger DynamicQuantizeLinear".split())
+"""Nodes of an ONNX file that was quantised with scales found at run time."""
+OF_INTEGER_SUMS = (
+    "take the file that is not quantised (hexane compress stores weights in few bits), or quantise with fixed scales "
+    "(QuantizeLinear, DequantizeLinear): the engine has no sums of integers"
+)
 
 INSTEAD = {op: text for ops, text in _INSTEAD.items() for op in ops.split()}
 

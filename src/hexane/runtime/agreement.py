@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class Agreement:
     over the elements that are finite in both, and None where there is none. ``reference_nonfinite`` counts infinities
     and NaN of float32 itself. ``identical``: the same bits. ``answer``: the decision that the output stands for.
     ``negligible``: an absolute error that says nothing, see ``negligible_error``. ``fp16_storage``: the relative error
-    of the same network in float32 with every tensor stored in fp16, None where nobody asked.
+    of the same network in float32 with every tensor stored in fp16, infinite where that gives other infinities or NaN,
+    None where nobody asked.
     """
 
     name: str
@@ -94,7 +96,7 @@ def beside_fp16(
     rows: list[Agreement], stored: Mapping[str, np.ndarray], expected: Mapping[str, Any], graph: Graph
 ) -> list[Agreement]:
     """The rows with what fp16 storage alone costs."""
-    errors = {row.name: row.relative for row in agreements(stored, expected, graph)}
+    errors = {row.name: inf if row.nonfinite else row.relative for row in agreements(stored, expected, graph)}
     return [replace(row, fp16_storage=errors.get(row.name)) if row.relative is not None else row for row in rows]
 
 

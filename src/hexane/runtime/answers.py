@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 TOP, THRESHOLD, EXACT = "top-1", "threshold 0.5", "value"
 _THROUGH = frozenset("identity cast".split())
 _VIEWS = frozenset("reshape squeeze expand_dims flatten2d".split())
+_PICKS = frozenset("reduce_mean reduce_max reduce_min slice_by_size slice_by_index transpose".split())
+"""Ops that pick or average: what they make of probabilities are probabilities."""
 _SCORES = frozenset("linear matmul conv add mul log softmax".split())
 """Ops whose two-dimensional results are taken as scores of classes: rows of a classifier, or their logarithms."""
 
@@ -68,20 +70,29 @@ def question_of(value: Value) -> OutputQuestion | None:
     if maker.type == "classify":
         return OutputQuestion(TOP)
     if maker.type == "softmax":
-        axis = int(maker.arg("axis"))
-        rank = len(maker.output.shape)
-        last = axis in (-1, rank - 1)
-        if not viewed:
-            return OutputQuestion(TOP, axis, True)
-        return (
-            OutputQuestion(TOP, is_probability=True)
-            if last and type_.shape and type_.shape[-1] == maker.output.shape[-1]
-            else None
-        )
-    if maker.type in ("sigmoid", "sigmoid_hard"):
+        axis = _axis_of(maker, type_.shape) if viewed else int(maker.arg("axis"))
+        return None if axis is None else OutputQuestion(TOP, axis, True)
+    if _of_sigmoids(maker):
         return OutputQuestion(THRESHOLD, is_probability=True)
     scores = maker.type in _SCORES and type_.rank == 2 and (type_.shape[-1] or 0) > 1
     return OutputQuestion(TOP) if scores else None
+
+
+def _axis_of(softmax: Op, shape: tuple[int | None, ...]) -> int | None:
+    """Along which axis a view of a softmax holds the same rows; None where none does."""
+    own, axis = softmax.output.shape, int(softmax.arg("axis"))
+    classes = own[axis]
+    if axis in (-1, len(own) - 1) and shape and shape[-1] == classes:
+        return -1
+    rest = [extent for extent in shape if extent != 1]
+    return shape.index(classes) if rest == [classes] and [extent for extent in own if extent != 1] == rest else None
+
+
+def _of_sigmoids(op: Op | None) -> bool:
+    """Whether an op's results are sigmoids, or picked or averaged from some."""
+    while op is not None and op.type in _PICKS:
+        op = _maker(op.arg("x"))[0]
+    return op is not None and op.type in ("sigmoid", "sigmoid_hard")
 
 
 def _maker(value: Value) -> tuple[Op | None, bool]:

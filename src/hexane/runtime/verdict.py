@@ -69,13 +69,15 @@ def word_for(row: Agreement) -> str:
         return _by_answer(row, SAME)
     if row.relative == float("inf"):  # float32 is zero throughout
         return CLOSE if (row.largest or 0.0) <= ROUNDING else BROKEN
+    if row.relative <= ROUNDING:
+        return _by_answer(row, SAME)
     if row.negligible == OF_A_PROBABILITY and (row.largest or 0.0) <= CLOSE_PROBABILITY:
         return _by_answer(row, CLOSE)
     if row.relative >= BROKEN_ERROR:
         return BROKEN
     if row.relative > CLOSE_ERROR:
         return CHANGED
-    return _by_answer(row, SAME if row.relative <= ROUNDING else CLOSE)
+    return _by_answer(row, CLOSE)
 
 
 def _by_answer(row: Agreement, word: str) -> str:
@@ -116,15 +118,20 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
         parts.append(f"{worst.name}{' (finite values)' if finite else ''} is off by {_error(worst)} against {by}")
         if worst.fp16_storage is not None:
             parts[-1] += f" (fp16 storage alone: {percent(worst.fp16_storage)})"
+    return "; ".join([*parts, *_answers(rows)]) or f"as {by} has it"
+
+
+def _answers(rows: Sequence[Agreement]) -> list[str]:
+    """What became of the decisions, outputs of which the same is true in one sentence."""
+    names: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.answer is not None:
             answer = row.answer
             how = f"differs in {answer.changed} of {answer.decisions}" if answer.changed else "is the same"
             several = "" if answer.changed or answer.decisions == 1 else f" in all {answer.decisions}"
-            parts.append(f"{answer.kind} of {row.name} {how}{several}")
-            if answer.ties:
-                parts[-1] += f" ({answer.ties} a tie: float32's two numbers are one in fp16)"
-    return "; ".join(parts) or f"as {by} has it"
+            ties = f" ({answer.ties} a tie: float32's two numbers are one in fp16)" if answer.ties else ""
+            names.setdefault((answer.kind, f"{how}{several}{ties}"), []).append(row.name)
+    return [f"{kind} of {', '.join(outputs)} {said}" for (kind, said), outputs in names.items()]
 
 
 def _error(row: Agreement) -> str:
@@ -154,16 +161,29 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %" if share == 0 or share >= 5e-5 else f"{100 * share:.1e} %"
 
 
-def advice_for(word: str, *, scaling: str, first_wrong: str, overflows: bool) -> str:
+def storage_loses(rows: Sequence[Agreement]) -> float | None:
+    """What fp16 storage alone costs the output that is furthest off, where that is most of its error; else None."""
+    worst = max(rows, key=lambda row: (WORDS.index(word_for(row)), row.nonfinite, row.relative or 0.0), default=None)
+    if worst is None or worst.relative is None or worst.fp16_storage is None:
+        return None
+    return worst.fp16_storage if worst.fp16_storage > max(CLOSE_ERROR, worst.relative / 2) else None
+
+
+def advice_for(word: str, *, scaling: str, first_wrong: str, overflows: bool, storage: float | None = None) -> str:
     """One line of what to do; empty for a good verdict.
 
     ``scaling`` says what ``--autoscale`` gave where it was tried and helped, ``first_wrong`` is the first layer that
-    goes wrong, ``overflows`` whether it does so by infinities.
+    goes wrong, ``overflows`` whether it does so by infinities; ``storage`` of ``storage_loses``.
     """
     if word in (SAME, CLOSE):
         return ""
     if scaling:
         return f"WRONG: try --autoscale ({scaling})"
+    if storage is not None and not overflows:
+        return (
+            f"WRONG: fp16 storage alone costs {percent(storage)}, so no 16-bit device keeps this network on these "
+            "inputs: scale them, or keep the part that needs more bits on the host"
+        )
     if first_wrong and overflows:
         return f"WRONG: {first_wrong!r} overflows fp16 (65504): scale its inputs down, or keep it on the host"
     if first_wrong:

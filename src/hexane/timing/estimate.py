@@ -332,4 +332,6 @@ def _counted(parts: Parts, host: tuple[HostOp, ...]) -> str:
     kinds = Counter(op.op for op in host).most_common(4)
     names = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds)
     on_host = f"{names} on the host, at Core ML's CPU rates" if host else "nothing on the host"
-    return f"{launches}, {on_host}"
+    unknown = ", ".join(sorted({op.op for op in host if op.untimed}))
+    remark = f"; how long {unknown} takes is not known: inputs and outputs alone count" if unknown else ""
+    return f"{launches}, {on_host}{remark}"

@@ -11,6 +11,7 @@ from typing import Any
 from hexane.cost.work import HostOp, Layer, Work
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.macs import macs_of
+from hexane.graph.ops.onnx_foreign import FOREIGN, kind_of
 from hexane.graph.registry import has, spec_of, values_of
 from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import StateType
@@ -200,7 +201,7 @@ def host_op(op: Op) -> HostOp:
     op = inner(op)
     traffic = sum(map(_bytes, (*op.operands(), *op.outputs)))
     elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
-    return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), traffic)
+    return HostOp(op.name or op.type, kind_of(op), max(2.0 * macs_of(op), elements), traffic, op.type == FOREIGN)
 
 
 def _bytes(value: Value) -> float:

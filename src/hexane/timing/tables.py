@@ -15,10 +15,11 @@ def parts_row(label: str, estimate: Estimate) -> list[str]:
     """An estimate as a row: who, call, range, launches, host, copies, engine, calls per second, energy, limit."""
     parts = estimate.parts
     low, high = estimate.latency_range_us
+    calls = f"{estimate.calls_per_second:.0f}" if estimate.latency_us >= 1 else "-"
     return [
         estimate.chip, label, f"{estimate.latency_us:.1f}", f"{low:.0f}..{high:.0f}", f"{parts.launches} x",
         f"{parts.launch_us:.1f}", f"{parts.host_us:.1f}", f"{parts.copies_us:.1f}", f"{parts.engine_us:.1f}",
-        f"{estimate.calls_per_second:.0f}", f"{estimate.energy_mj:.4f}", f"{estimate.utilisation:.1%}",
+        calls, f"{estimate.energy_mj:.4f}", f"{estimate.utilisation:.1%}",
         estimate.bottleneck,
     ]  # fmt: skip
 

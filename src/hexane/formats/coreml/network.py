@@ -17,6 +17,7 @@ from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.coreml.description import ARRAY_DTYPES, feature_shape
 from hexane.formats.coreml.layers import LAYERS
 from hexane.formats.coreml.layers.context import LayerContext
+from hexane.formats.open_shapes import OpenShapes
 from hexane.formats.operands import Folder, Operand
 from hexane.graph import Graph, GraphBuilder
 
@@ -51,7 +52,7 @@ class NetworkReader:
         for layer in self.network.layers:
             kind = layer.WhichOneof("layer")
             if kind is None or kind not in LAYERS:
-                refused.append(f"layer {layer.name!r} is a {kind or 'layer of no kind'}")
+                refused.append(f"layer {layer.name!r} is a {_kind_of(layer, kind)}")
                 continue
             if refused:
                 continue
@@ -133,6 +134,8 @@ class NetworkReader:
         shape = tuple(self.shapes.get(feature.name, ())) or feature_shape(feature)
         if kind not in ("multiArrayType", "imageType") or shape is None:
             raise UnsupportedError(f"input {feature.name!r} is a {kind} without a shape", where=self.where)
+        if 0 in shape:
+            raise OpenShapes({feature.name: tuple(extent or None for extent in shape)}, where=self.where)
         dtype = "fp32"
         if kind == "multiArrayType":
             dtype = ARRAY_DTYPES.get(feature.type.multiArrayType.dataType, "fp32")
@@ -180,6 +183,13 @@ class NetworkReader:
             value = self.builder.identity(x=value)
         value.name = feature.name
         self.builder.output(value)
+
+
+def _kind_of(layer: Any, kind: str | None) -> str:
+    """A layer's kind; of a custom one the class of the app's own that computes it."""
+    if kind == "custom":
+        return f"custom layer, which the app's own class {layer.custom.className!r} computes"
+    return kind or "layer of no kind"
 
 
 def read_network(model: Any, where: str, shapes: Mapping[str, tuple[int, ...]]) -> Graph:

@@ -118,7 +118,10 @@ def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[Tens
     return _types(types)
 
 
-@op("onnx.Foreign", "values:any* kind:str model:str types:str", infer=_foreign_types)
+FOREIGN = "onnx.Foreign"
+
+
+@op(FOREIGN, "values:any* kind:str model:str types:str", infer=_foreign_types)
 def foreign(values, kind, model, types):
     """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
     return run_node(model, kind, values)
@@ -130,4 +133,4 @@ CONTROL = frozenset(("If", "Loop", "Scan"))
 
 def kind_of(op: Op) -> str:
     """What an op is called where it came from: the node's type of one that only onnxruntime runs."""
-    return str(op.arg("kind")) if op.type == "onnx.Foreign" else op.type
+    return str(op.arg("kind")) if op.type == FOREIGN else op.type
