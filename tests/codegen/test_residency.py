@@ -14,10 +14,10 @@ import hexane
 from codegen.test_random_networks import Grower
 from hexane.codegen.context import Policy
 from hexane.codegen.driver import compile_for, context_of
+from hexane.codegen.operands import RESULT, SECOND, held, operands_of
 from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.residency import Cause
 from hexane.codegen.residency.arena import Arena, ArenaBlock
-from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
 from hexane.codegen.residency.pairs import LOCKED, NOTE, is_shown
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
@@ -38,7 +38,7 @@ def boxes_hold(plans, room=L2_BYTES):
     owner = np.zeros(L2_BYTES // 16, np.int64)  # who left the data, 0: nobody
     for i, plan in enumerate(plans):
         boxes = {}
-        for end in ends_of(plan, i):
+        for end in operands_of(plan, i):
             start = end.region.base
             stop = start + held(plan, end)
             assert 0 <= start <= stop <= room, (i, plan.op, end.side)
@@ -46,7 +46,7 @@ def boxes_hold(plans, room=L2_BYTES):
             by_dma = end.dma is not None
             if end.side != RESULT and not by_dma and plan.reads.type is not SourceType.STRIPS:
                 assert owner[start // 16] > 0, (i, plan.op, end.side)
-        for end in ends_of(plan, i):
+        for end in operands_of(plan, i):
             by_dma = end.dma is not None
             if end.side == RESULT:
                 stays = plan.writes.type in (ResultType.STAYS, ResultType.DMA_KEEP) and not plan.writes.automatic
@@ -66,10 +66,10 @@ def pairs_hold(plans):
             or not (plan.note == NOTE or is_shown(before, plan))
         ):
             continue
-        read = [_box(before, end) for end in ends_of(before, i - 1) if end.side != RESULT]
-        made = next(_box(before, end) for end in ends_of(before, i - 1) if end.side == RESULT)
+        read = [_box(before, end) for end in operands_of(before, i - 1) if end.side != RESULT]
+        made = next(_box(before, end) for end in operands_of(before, i - 1) if end.side == RESULT)
         assert plan.source == before.result and before.writes.type is ResultType.STAYS
-        for end in ends_of(plan, i):
+        for end in operands_of(plan, i):
             box = _box(plan, end)
             if end.side == RESULT or end.passes:
                 assert not any(box[0] < b and a < box[1] for a, b in read), (i, plan.op, end.side)

@@ -9,7 +9,7 @@ import pytest
 
 from hexane.codegen.fragment import Tensor
 from hexane.codegen.moves import BURST, Same, Walk, walk_of
-from hexane.codegen.plan import Buffer, Plan, Space
+from hexane.codegen.plan import SOURCE, Buffer, Plan, Space
 
 SCRATCH = Buffer("x", Space.SCRATCH)
 
@@ -36,7 +36,7 @@ def plan_along(walk: Walk) -> Plan:
     groups, depth, channels, rows, bursts = walk.extents
     plan = Plan("NE", w=bursts * BURST // 2, h=rows, c=channels, d=depth, groups=groups)
     dma = Tensor(SCRATCH, 1, channels, rows, bursts * BURST // 2).dma(walk.start)
-    object.__setattr__(plan, "src", dma)
+    plan.walk(SOURCE, dma)
     for name, step in zip(("group", "depth", "plane", "row"), walk.steps):
         object.__setattr__(dma, name, step)
     return plan
@@ -69,8 +69,8 @@ def test_a_walk_goes_where_its_bursts_are(nested):
         here = Walk(BURST * int(rng.integers(0, 9)), there.extents, walk(rng, nested=nested).steps)
         part = moved_within(rng, there)
         plan = plan_along(part)
-        assert walk_of(plan, "src") == part
-        dma = Same(there, here, strided=True).moved(plan, "src")
+        assert walk_of(plan, SOURCE) == part
+        dma = Same(there, here, strided=True).moved(plan, SOURCE)
         if dma is None:
             continue
         found += 1

@@ -7,9 +7,8 @@ from copy import copy
 
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_div
-from hexane.codegen.moves import SIDES
 from hexane.codegen.operations import SourceType
-from hexane.codegen.plan import Plan
+from hexane.codegen.plan import SIDES, Plan
 
 BY_DMA = (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
 
@@ -37,7 +36,7 @@ def _parts(plan: Plan, most: int) -> Iterator[Plan]:
         part.groups = min(images, plan.groups - first)
         part.macs, part.time_ns = plan.macs * part.groups // plan.groups, plan.time_ns * part.groups / plan.groups
         for side in SIDES:
-            dma = getattr(plan, side)
+            dma = plan.dma(side)
             if dma is not None:
-                setattr(part, side, dma.moved(first * dma.group))
+                part.walk(side, dma.moved(first * dma.group))
         yield part

@@ -6,6 +6,7 @@ The word is an estimate for the scheduler; execution does not need it.
 from __future__ import annotations
 
 from hexane.codegen.geometry import patch_count, up
+from hexane.codegen.operands import Extents, bursts, read_extents, result_of
 from hexane.codegen.operations import NeOp, PeKind
 from hexane.codegen.plan import Dma, Plan
 
@@ -22,35 +23,24 @@ PE_VALUE_NS = 0.0219  # two operands, per value: 32 values per cycle
 NE_TABLE_PATCH_NS = 14.4  # table, per patch and lane: one resident 256x256 map on one core
 
 
-def _surface_bytes(dma: Dma, width: int, rows: int, channels: int) -> int:
-    """Bytes that one operand moves: whole rows of 64-byte bursts, never more than the row stride."""
-    lanes = dma.interleave
-    row = up(width * dma.element * lanes, 64)
-    if rows > 1:
-        row = min(row, dma.row) if dma.row else row
-    return -(-channels // lanes) * rows * row
-
-
 def dma_bytes(plan: Plan) -> int:
     """Bytes that the task moves between DRAM and the engine, kernel streams included."""
     reduced = plan.kind.reduces
     total = 0
-    channels = plan.c * plan.d * plan.groups
     if plan.src is not None and not plan.src_staged:
-        total += _source_bytes(plan, plan.src, plan.broadcast1, channels)
+        read = read_extents(plan, plan.broadcast1)
+        total += _source_bytes(plan, plan.src, read)
         if reduced and plan.groups > 1:  # nothing is read while the last group is reduced
-            total += _source_bytes(plan, plan.src, plan.broadcast1, plan.c * plan.d)
+            total += _source_bytes(plan, plan.src, read._replace(g=1))
     if plan.src2 is not None:
-        total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, plan.broadcast2, channels)
+        second = read_extents(plan, plan.broadcast2)
+        total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, second)
     if plan.dst is not None and not plan.dst_staged:
-        width, rows, channels = plan.wout * plan.ox, plan.hout, plan.cout * plan.dout * plan.groups
-        if reduced:
-            width, rows, channels = 1, 1, plan.cout * plan.groups
-        if plan.out_trans:
-            width, channels = plan.cout, width * plan.groups
-        elif plan.transpose_out:
-            width, channels = channels, width
-        total += _surface_bytes(plan.dst, width, rows, channels)
+        written = result_of(plan, 0).extents
+        if plan.transpose_out:
+            g, d, c, h, w = written
+            written = Extents(1, 1, c, h, g * d * w)
+        total += bursts(plan.dst, written)
     if plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total
@@ -61,15 +51,8 @@ def _constant_rows(plan: Plan) -> int:
     return (2 if plan.kind is PeKind.SCALE_SHIFT else 1) * up(plan.c * 2, 64)
 
 
-def _source_bytes(plan: Plan, dma: Dma, broadcast: int, channels: int) -> int:
-    width = 1 if broadcast & 1 else plan.w
-    rows = 1 if broadcast & 2 else plan.h
-    if broadcast & 4:
-        channels //= plan.d
-    if broadcast & 8:
-        channels //= plan.c
-    extra = plan.read_rows * _surface_bytes(dma, width, 1, channels)
-    return _surface_bytes(dma, width, rows, channels) + extra
+def _source_bytes(plan: Plan, dma: Dma, extents: Extents) -> int:
+    return bursts(dma, extents) + plan.read_rows * bursts(dma, extents._replace(h=1))
 
 
 def engine_ns(plan: Plan) -> float:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from hexane.codegen.operands import RESULT, SECOND, TaskOperand, operands_of
 from hexane.codegen.plan import Dma, EarlierReader, Plan, Space
-from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of
 from hexane.codegen.targets import Places
 
 GRANULE = 64
@@ -85,12 +85,12 @@ def _wait(plan: Plan, side: str) -> None:
 def _stretches(plan: Plan, index: int, places: Places) -> list[tuple[str, Stretch]]:
     return [
         (end.side, (places.channel(end.dma.buffer), _granules(end, end.dma, places.offset(end.dma.buffer))))
-        for end in ends_of(plan, index)
+        for end in operands_of(plan, index)
         if end.dma is not None and end.dma.buffer.space is not Space.CONST
     ]
 
 
-def _granules(end: End, dma: Dma, base: int) -> slice:
+def _granules(end: TaskOperand, dma: Dma, base: int) -> slice:
     g, d, c, h, w = end.extents
     blocks = -(-c // dma.interleave)
     start = base + dma.offset

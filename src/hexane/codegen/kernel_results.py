@@ -12,8 +12,7 @@ from dataclasses import replace
 from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.moves import SIDES
-from hexane.codegen.plan import Buffer, Plan, Space
+from hexane.codegen.plan import SIDES, Buffer, Plan, Space
 from hexane.codegen.recipes.unary import copy_of, ne_stream
 
 
@@ -39,8 +38,8 @@ def through_scratch(
 
 def _rename(plan: Plan, old: Buffer, new: Buffer) -> None:
     for side in SIDES:
-        dma = getattr(plan, side)
+        dma = plan.dma(side)
         if dma is not None and dma.buffer == old:
-            setattr(plan, side, replace(dma, buffer=new))
+            plan.walk(side, replace(dma, buffer=new))
     if plan.kernel is not None and plan.kernel.source == old:
         plan.kernel = replace(plan.kernel, source=new)

@@ -17,7 +17,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
-from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
+from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Kernel, Plan, Space
 from hexane.codegen.price import Prices, price_us
 from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
@@ -76,13 +76,12 @@ class Linker:
         self._known: Contents[int] = Contents()
         self._offsets: dict[tuple[int, str], int] = {}  # fragment buffers of const and scratch
         self._scratch_size: dict[tuple[int, str], int] = {}
-        self._home: dict[int, int] = {}  # plan id -> fragment number
+        self._home: dict[Plan, int] = {}  # the plan's fragment
         self._fragments = 0
-        self._kernel_base: dict[int, int] = {}
+        self._kernel_base: dict[Plan, int] = {}
         self._kernels: list[tuple[int, Kernel]] = []
-        self._shared: dict[int, int] = {}  # kernel id -> offset
+        self._shared: dict[Kernel, int] = {}  # offsets
         self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
-        self._tried: list[list[Plan]] = []
         self._known_kernels: Contents[tuple[int, int]] = Contents()  # fragment, offset
 
     # -- collecting ----------------------------------------------------------------------------------------------------
@@ -96,12 +95,12 @@ class Linker:
             self._store_constants(fragment, number)
         for plan in fragment.plans:
             self.target.adapt(plan)
-            self._home[id(plan)] = number
+            self._home[plan] = number
             if plan.dtid is not None:
                 plan.dtid += start
             self._store_constants(replace(fragment, plans=[plan]), number)
             if plan.kernel is not None and plan.kernel.source is None:
-                self._kernel_base[id(plan)] = self._store_kernel(plan, number)
+                self._kernel_base[plan] = self._store_kernel(plan, number)
             self.plans.append(plan)
 
     def _store_constants(self, fragment: Fragment, number: int) -> None:
@@ -129,7 +128,7 @@ class Linker:
         kernel = plan.kernel
         assert kernel is not None
         data = self.target.stored(plan)
-        shared = self._shared.get(id(kernel))
+        shared = self._shared.get(kernel)
         if shared is not None:
             return shared
         known = self._known_kernels.find(data)
@@ -139,7 +138,7 @@ class Linker:
         section += bytes(-len(section) % 64)
         at = len(section)
         section += data
-        self._shared[id(kernel)] = at
+        self._shared[kernel] = at
         self._known_kernels.add(data, (number, at))
         self._kernels.append((at, kernel))
         return at
@@ -168,7 +167,7 @@ class Linker:
     def _identity(self, buffer: Buffer, plan: Plan) -> Hashable:
         if buffer.space is Space.CONST:
             return None
-        return self._key(buffer, self._home[id(plan)]) or (buffer.name,)
+        return self._key(buffer, self._home[plan]) or (buffer.name,)
 
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
@@ -209,19 +208,18 @@ class Linker:
             parts=self.context.on.l2_parts,
             in_bands=bool(banded),
             policy=self.context.policy,
-            recipe=lambda index: self._home[id(plans[index])],
+            recipe=lambda index: self._home[plans[index]],
             locks=self._locks,
             memo=memo,
         )
 
     def _take(self, cuts: residency.Cuts, memo: residency.Memo) -> residency.ResidencyProgram:
         """Plans in bands as a program: each has the fragment and the kernel of the one that it is a part of."""
-        self._tried.append(cuts.plans)  # kept, so that ids of plans stay theirs
         for plan, origin in zip(cuts.plans, cuts.origins):
             whole = self.plans[origin]
-            self._home[id(plan)] = self._home[id(whole)]
-            if id(whole) in self._kernel_base:
-                self._kernel_base[id(plan)] = self._kernel_base[id(whole)]
+            self._home[plan] = self._home[whole]
+            if whole in self._kernel_base:
+                self._kernel_base[plan] = self._kernel_base[whole]
         return self._program(cuts.plans, _stored_bands(cuts), memo)
 
     @staticmethod
@@ -245,8 +243,8 @@ class Linker:
         return residency.Stored(shape, tensor.bytes, surface=len(key) == 1)
 
     def _places(self, plan: Plan) -> Places:
-        number = self._home[id(plan)]
-        kernel_offset = self._kernel_base.get(id(plan), 0)
+        number = self._home[plan]
+        kernel_offset = self._kernel_base.get(plan, 0)
         if plan.kernel is not None and plan.kernel.source is not None:
             kernel_offset = self._base(plan.kernel.source, number) + plan.kernel.offset
         return Places(
@@ -284,7 +282,7 @@ class Linker:
         uses: dict[tuple[int, str], list[int]] = {}
         for i, plan in enumerate(self.plans):
             for buffer in self._buffers(plan):
-                key = self._key(buffer, self._home[id(plan)])
+                key = self._key(buffer, self._home[plan])
                 if key is not None:
                     uses.setdefault(key, []).append(i)
         scratch = _Scratch()
@@ -303,15 +301,12 @@ class Linker:
 
     def _settle_hints(self) -> None:
         """Cache hints by how often the same data are read, and the dependency on scratch that was written (§4.4)."""
-        readers: dict[Any, list[tuple[int, str]]] = {}
+        readers: dict[Any, list[tuple[Plan, str, Dma]]] = {}
         read_later: set[object] = set()
-        for i, plan in enumerate(self.plans):
-            number = self._home[id(plan)]
+        for plan in self.plans:
+            number = self._home[plan]
             seen = set()
-            for side in ("src", "src2"):
-                dma: Dma | None = getattr(plan, side)
-                if dma is None or (side == "src" and plan.src_staged):
-                    continue
+            for side, dma in _sources(plan):
                 where: Any = self._key(dma.buffer, number) or (dma.buffer.space, dma.buffer.name, number)
                 if dma.buffer.space is Space.SURFACE and dma.buffer.name in self.surfaces:
                     where = (dma.buffer.name,)
@@ -319,19 +314,19 @@ class Linker:
                     read_later.add(where)
                 key = (where, dma.offset)
                 if key not in seen:
-                    readers.setdefault(key, []).append((i, side))
+                    readers.setdefault(key, []).append((plan, side, dma))
                 seen.add(key)
             if plan.kernel is not None and plan.kernel.source is not None:
                 read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
         for places in readers.values():
-            for rank, (i, side) in enumerate(places):
-                self._hint(self.plans[i], side, rank, len(places), self._home[id(self.plans[i])])
+            for rank, (plan, side, dma) in enumerate(places):
+                plan.advise(side, self._hint(plan, dma, rank, len(places)))
         self._keep_what_is_read_again()
         if self.context.policy.between:
             self._keep_surfaces()
         for plan in self.plans:
             if plan.dst is not None and plan.dst_hint is None:
-                home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
+                home: Any = self._key(plan.dst.buffer, self._home[plan]) or (plan.dst.buffer.name,)
                 plan.dst_hint = WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC
 
     def _keep_surfaces(self) -> None:
@@ -340,40 +335,39 @@ class Linker:
         for i, plan in enumerate(self.plans):
             last |= {dma.buffer.name: i for dma in (plan.src, plan.src2) if dma is not None}
         for i, plan in enumerate(self.plans):
-            for side in ("src", "src2"):
-                dma, hint = getattr(plan, side), getattr(plan, f"{side}_hint")
+            for side in (SOURCE, SECOND):
+                dma, hint = plan.dma(side), plan.hint(side)
                 if dma is None or dma.buffer.name not in self.surfaces or last[dma.buffer.name] == i:
                     continue
                 if hint.cache is ReadHint.DEPRI:
-                    setattr(plan, f"{side}_hint", replace(hint, cache=ReadHint.ALLOC))
+                    plan.advise(side, replace(hint, cache=ReadHint.ALLOC))
 
     def _keep_what_is_read_again(self) -> None:
         """A reader of scratch does not drop what a later task reads from another place on, in whole or in part."""
         readers: dict[tuple[int, str], list[tuple[int, str, Walk | None, int]]] = {}
         for i, plan in enumerate(self.plans):
-            for side in ("src", "src2"):
-                dma: Dma | None = getattr(plan, side)
-                key = None if dma is None else self._key(dma.buffer, self._home[id(plan)])
-                if dma is not None and key is not None and not (side == "src" and plan.src_staged):
+            for side, dma in _sources(plan):
+                key = self._key(dma.buffer, self._home[plan])
+                if key is not None:
                     readers.setdefault(key, []).append((i, side, walk_of(plan, side), dma.offset))
         for places in readers.values():
             if len({offset for *_, offset in places}) == 1:
                 continue
             for i, side, walk, offset in places:
-                hint: Hint = getattr(self.plans[i], f"{side}_hint")
+                hint = self.plans[i].hint(side)
                 if hint.cache is not ReadHint.DROP or walk is None:
                     continue
                 if any(
                     j > i and other != offset and (there is None or there.spans(walk)) for j, _, there, other in places
                 ):
-                    setattr(self.plans[i], f"{side}_hint", replace(hint, cache=ReadHint.ALLOC))
+                    self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
         writers: dict[Any, int] = {}
         last = {plan.kernel.source: i for i, plan in enumerate(self.plans) if plan.kernel is not None}
         for i, plan in enumerate(self.plans):
-            number = self._home[id(plan)]
+            number = self._home[plan]
             if plan.kernel is not None and plan.kernel.source is not None:
                 in_scratch = self._key(plan.kernel.source, number) is not None
                 again = last[plan.kernel.source] > i
@@ -391,18 +385,18 @@ class Linker:
         Two programs show it, of H13 and H14; long tasks of other recipes are not known to have it.
         """
         computed = {
-            self._home[id(plan)] for plan in self.plans if plan.kernel is not None and plan.kernel.source is not None
+            self._home[plan] for plan in self.plans if plan.kernel is not None and plan.kernel.source is not None
         }
         planar = False
         for plan in self.plans:
-            candidate = plan.unit == "NE" and self._home[id(plan)] in computed
+            candidate = plan.unit == "NE" and self._home[plan] in computed
             if candidate and planar and not plan.power_category and self.target.duration(plan) >= LONG_TASK_US:
                 plan.power_category = WAKES
             planar |= plan.unit == "PE"
 
-    def _hint(self, plan: Plan, side: str, rank: int, count: int, number: int) -> None:
-        dma: Dma = getattr(plan, side)
-        in_scratch = self._key(dma.buffer, number) is not None
+    def _hint(self, plan: Plan, dma: Dma, rank: int, count: int) -> Hint:
+        """That of one of ``count`` readers of the same data, by its rank among them."""
+        in_scratch = self._key(dma.buffer, self._home[plan]) is not None
         if rank == count - 1:
             cache = ReadHint.DROP if in_scratch else ReadHint.DEPRI
             hint = Hint(cache)
@@ -412,10 +406,13 @@ class Linker:
             hint = Hint(ReadHint.ALLOC, in_scratch and rank == 0)
         if plan.unit == "PE" and plan.groups > 1 and not dma.group:
             hint = Hint(ReadHint.ALLOC, hint.after_task)  # one sample that every image of a batch reads
-        if side == "src":
-            plan.src_hint = hint
-        else:
-            plan.src2_hint = hint
+        return hint
+
+
+def _sources(plan: Plan) -> list[tuple[str, Dma]]:
+    """The sources of a task that it brings from DRAM, by side."""
+    walks = ((SOURCE, None if plan.src_staged else plan.src), (SECOND, plan.src2))
+    return [(side, dma) for side, dma in walks if dma is not None]
 
 
 def _stored_bands(cuts: residency.Cuts) -> dict[Any, residency.Stored]:

@@ -23,14 +23,15 @@ import numpy as np
 
 from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import Axes, PeKind, SourceType
-from hexane.codegen.plan import Buffer, Dma, Plan, Space
+from hexane.codegen.geometry import ceil_div
+from hexane.codegen.operands import operand_of
+from hexane.codegen.operations import PeKind, SourceType
+from hexane.codegen.plan import RESULT, SIDES, SOURCE, Buffer, Dma, Plan, Space
 from hexane.frozen import slot_init
 from hexane.lowering.transformations import Transformations
 
 BURST = 64  # every DMA starts at a burst, and steps by whole ones
 MOST_BURSTS = 1 << 21  # of a walk that is looked at burst by burst
-SIDES = ("src", "src2", "dst")
 BY_STRIDES = "a value in the place of another, by strides"
 
 Key = tuple[int, Buffer]
@@ -113,25 +114,19 @@ def _boxes(*walks: Walk) -> list[Box] | None:
 
 def walk_of(plan: Plan, side: str) -> Walk | None:
     """What a side of a task touches; None where its walk is not a plain one."""
-    dma: Dma = getattr(plan, side)
-    groups, depth, channels, rows, width = plan.groups, plan.d, plan.c, plan.h, plan.w
-    if side == "dst":
-        if plan.kind.reduces or plan.transpose_out:
-            return None
-        depth, channels, rows, width = plan.dout, plan.cout, plan.hout, plan.wout * plan.ox
-        if plan.out_trans:
-            channels, width = width, channels
-    else:
-        ones, turned = (plan.broadcast1, plan.transpose1) if side == "src" else (plan.broadcast2, plan.transpose2)
-        if turned or (side == "src2" and plan.kind is PeKind.SCALE_SHIFT):
-            return None
-        if ones is not Axes.NONE:
-            width, rows = 1 if ones & Axes.W else width, 1 if ones & Axes.H else rows
-            depth, channels = 1 if ones & Axes.D else depth, 1 if ones & Axes.C else channels
-    if dma.interleave != 1 or plan.src_staged or plan.dst_staged:
+    dma = plan.dma(side)
+    if dma is None or dma.interleave != 1 or plan.src_staged or plan.dst_staged:
         return None
-    extents = (groups, depth, channels, rows, -(-width * dma.element // BURST))
-    return Walk(dma.offset, extents, (dma.group, dma.depth, dma.plane, dma.row, BURST))
+    if side == RESULT:
+        apart = plan.kind.reduces or plan.transpose_out
+    else:
+        apart = plan.transpose1 if side == SOURCE else plan.transpose2 or plan.kind is PeKind.SCALE_SHIFT
+    if apart:
+        return None
+    g, d, c, h, w = operand_of(plan, side).extents
+    return Walk(
+        dma.offset, (g, d, c, h, ceil_div(w * dma.element, BURST)), (dma.group, dma.depth, dma.plane, dma.row, BURST)
+    )
 
 
 @dataclass(frozen=True)
@@ -163,9 +158,8 @@ class Same:
 
     def moved(self, plan: Plan, side: str) -> Dma | None:
         """The side's DMA in the other buffer (its name is left), None where it reaches further or has no even steps."""
-        dma: Dma = getattr(plan, side)
-        walk = walk_of(plan, side)
-        if walk is None or walk.start < self.there.start or walk.end > self.there.end:
+        dma, walk = plan.dma(side), walk_of(plan, side)
+        if dma is None or walk is None or walk.start < self.there.start or walk.end > self.there.end:
             return None
         if self.piece is not None:
             return dma.moved(self.piece)
@@ -236,8 +230,8 @@ class BufferUses:
         self.users: dict[Key, list[tuple[int, str]]] = defaultdict(list)
         for index, plan in enumerate(self.plans):
             for side in SIDES:
-                if getattr(plan, side) is not None:
-                    self.users[self.key(index, getattr(plan, side).buffer)].append((index, side))
+                if (dma := plan.dma(side)) is not None:
+                    self.users[self.key(index, dma.buffer)].append((index, side))
             if plan.kernel is not None and plan.kernel.source is not None:
                 self.users[self.key(index, plan.kernel.source)].append((index, "kernel"))
         self.gone: set[int] = set()
@@ -271,7 +265,7 @@ class BufferUses:
     def remove(self, index: int) -> bool:
         """Make do without a copy if that is possible."""
         plan = self.plans[index]
-        source, target = walk_of(plan, "src"), walk_of(plan, "dst")
+        source, target = walk_of(plan, SOURCE), walk_of(plan, RESULT)
         assert plan.src is not None and plan.dst is not None
         if source is None or target is None or Space.CONST in (plan.src.buffer.space, plan.dst.buffer.space):
             return False
@@ -286,11 +280,11 @@ class BufferUses:
         """Readers of the copy read what it copies."""
         if b[1].name in self.surfaces and b[0] < 0:
             return False
-        users = [user for user in self.users[b] if user != (index, "dst")]
-        if any(side == "dst" or other < index for other, side in users):
+        users = [user for user in self.users[b] if user != (index, RESULT)]
+        if any(side == RESULT or other < index for other, side in users):
             return False
         last = max((other for other, _ in users), default=index)
-        if any(side == "dst" and index < other <= last for other, side in self.users[a]):
+        if any(side == RESULT and index < other <= last for other, side in self.users[a]):
             return False
         return self._redirect(index, users, b, a, same)
 
@@ -300,16 +294,16 @@ class BufferUses:
             return False
         if self.surfaces.get(b[1].name) is False and b[0] < 0:
             return False
-        users = [user for user in self.users[a] if user != (index, "src")]
-        if not any(side == "dst" for _, side in users):
+        users = [user for user in self.users[a] if user != (index, SOURCE)]
+        if not any(side == RESULT for _, side in users):
             return False
-        if any(side == "dst" and other > index for other, side in users):
+        if any(side == RESULT and other > index for other, side in users):
             return False
         for other, side in self.users[b]:
             if other == index:
                 continue
             touched = None if side == "kernel" else walk_of(self.plans[other], side)
-            if (side == "dst" or other < index) and (touched is None or touched.meets(same.here)):
+            if (side == RESULT or other < index) and (touched is None or touched.meets(same.here)):
                 return False
         return self._redirect(index, users, a, b, same)
 
@@ -334,7 +328,7 @@ class BufferUses:
                 assert plan.kernel is not None
                 plan.kernel = replace(plan.kernel, source=new[1], offset=plan.kernel.offset + dma)
             else:
-                setattr(plan, side, replace(dma, buffer=new[1]))
+                plan.walk(side, replace(dma, buffer=new[1]))
             if same.piece is None and plan.evidence is not Evidence.INFERRED:
                 plan.evidence, plan.note = Evidence.INFERRED, BY_STRIDES
         plan = self.plans[index]
@@ -362,8 +356,8 @@ class BufferUses:
             if side == "kernel":
                 assert plan.kernel is not None
                 plan.kernel = replace(plan.kernel, source=shared)
-            else:
-                setattr(plan, side, replace(getattr(plan, side), buffer=shared))
+            elif (dma := plan.dma(side)) is not None:
+                plan.walk(side, replace(dma, buffer=shared))
         self.users[-1, shared] = self.users.pop(key)
         return (-1, shared)
 

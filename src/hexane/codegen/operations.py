@@ -19,6 +19,11 @@ class Element(StrEnum):
     INT8 = "int8"
     FP16 = "fp16"
 
+    @property
+    def bytes(self) -> int:
+        """Of one element."""
+        return 2 if self is Element.FP16 else 1
+
     @classmethod
     def of(cls, element_bytes: int) -> Element:
         """The format of a surface's elements: fp16, or bytes (bool and uint8)."""

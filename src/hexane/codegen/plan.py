@@ -34,6 +34,9 @@ from hexane.codegen.operations import (
 from hexane.frozen import slot_init
 from hexane.isa import channels
 
+SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
+"""The sides of a task."""
+
 OWN_DMA = "a broadcast operand by its own DMA"
 """The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
 
@@ -110,7 +113,7 @@ class Region:
 
 
 @slot_init
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """The kernel streams of one task: bytes, and per enabled core its offset inside them and its size.
 
@@ -136,9 +139,9 @@ class Kernel:
         return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
-    """One task. Defaults are the values of a register that the task has no use for."""
+    """One task. Defaults are the values of a register that the task has no use for; a plan equals itself alone."""
 
     unit: str  # "NE" or "PE"
     w: int = 1
@@ -232,6 +235,43 @@ class Plan:
         self.cout = self.cout or self.c
         self.dout = self.dout or self.d
         self.tile = self.tile or self.hout
+
+    def dma(self, side: str) -> Dma | None:
+        """The walk of a side through DRAM; None where it has none. A staged side keeps its walk."""
+        return self.src if side == SOURCE else self.src2 if side == SECOND else self.dst
+
+    def region(self, side: str) -> Region:
+        """The region of a side in L2."""
+        return self.source if side == SOURCE else self.source2 if side == SECOND else self.result
+
+    def hint(self, side: str) -> Hint:
+        """The cache hint of a source."""
+        return self.src2_hint if side == SECOND else self.src_hint
+
+    def walk(self, side: str, dma: Dma | None) -> None:
+        """Let a side be elsewhere in DRAM, or nowhere."""
+        if side == SOURCE:
+            self.src = dma
+        elif side == SECOND:
+            self.src2 = dma
+        else:
+            self.dst = dma
+
+    def put(self, side: str, region: Region) -> None:
+        """Let a side be elsewhere in L2."""
+        if side == SOURCE:
+            self.source = region
+        elif side == SECOND:
+            self.source2 = region
+        else:
+            self.result = region
+
+    def advise(self, side: str, hint: Hint) -> None:
+        """Give a source a cache hint."""
+        if side == SECOND:
+            self.src2_hint = hint
+        else:
+            self.src_hint = hint
 
     def __copy__(self) -> Plan:
         """The same field by field: what a search over forms of a program does most."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from hexane.chips import Chip
 from hexane.chips.measured import values
+from hexane.codegen.operands import read_extents
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
 from hexane.codegen.plan import Kernel, Plan
 from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
-from hexane.cost.task import TaskFacts, layer_of, operand_bytes
+from hexane.cost.task import TaskFacts, layer_of
 from hexane.cost.units import layer_cost
 from hexane.cost.work import Layer, Work
 from hexane.isa.generations import family_of
@@ -38,8 +40,8 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         hout=plan.hout,
         cout=plan.cout,
         groups=plan.groups,
-        in_width=_width(plan.in_format),
-        out_width=_width(plan.out_format),
+        in_width=plan.in_format.bytes,
+        out_width=plan.out_format.bytes,
         kh=plan.kh,
         kw=plan.kw,
         stride=plan.sx,
@@ -69,19 +71,14 @@ def _stored(plan: Plan) -> str:
     return "int8" if plan.kernel_format.element is Element.INT8 else "fp16"
 
 
-def _width(element: Element) -> int:
-    return 2 if element is Element.FP16 else 1
-
-
 def _read_bytes(plan: Plan) -> float | None:
     first, second = plan.src is not None and not plan.src_staged, plan.src2 is not None
     if not first and not second:
         return None
-    shape, width = (plan.w, plan.h, plan.d, plan.c, plan.groups), _width(plan.in_format)
-    total = operand_bytes(shape, int(plan.broadcast1), width) if first else 0
+    total = prod(read_extents(plan, plan.broadcast1)) if first else 0
     if second and plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY):
-        total += operand_bytes(shape, int(plan.broadcast2), width)
-    return float(total)
+        total += prod(read_extents(plan, plan.broadcast2))
+    return float(total * plan.in_format.bytes)
 
 
 def price_us(plans: Sequence[Plan], chip: Chip) -> float:
@@ -100,7 +97,7 @@ class Prices:
     """Microseconds on a chip of plans that do not change meanwhile, each worked out once."""
 
     chip: Chip
-    _known: dict[int, tuple[Plan, _Priced]] = field(default_factory=dict)  # by id of a plan that is kept
+    _known: dict[Plan, _Priced] = field(default_factory=dict)
     _alike: dict[TaskFacts, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,13 +110,12 @@ class Prices:
         return [float(cost.us) for cost in in_turn([task.on(engines, self.chip) for task in tasks], self._numbers)]
 
     def _priced(self, plan: Plan) -> _Priced:
-        found = self._known.get(id(plan))
-        if found is None:
+        if plan not in self._known:
             facts = facts_of(plan, self.chip.generation_name)
             if facts not in self._alike:
                 self._alike[facts] = _Priced(layer_of(facts, ""))
-            found = self._known[id(plan)] = plan, self._alike[facts]
-        return found[1]
+            self._known[plan] = self._alike[facts]
+        return self._known[plan]
 
 
 @dataclass

@@ -26,9 +26,9 @@ from hexane.codegen.geometry import (
     tile_height,
     transposing_cores_log2,
     transposing_shape,
-    up,
     work_shape,
 )
+from hexane.codegen.operands import Extents, bursts, result_of
 from hexane.codegen.operations import (
     MAC_COPY,
     MAC_COPY_BYTES,
@@ -88,12 +88,9 @@ def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
     total = 0
     if plan.src is not None and not plan.src_staged:
         rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.sy + plan.kh)
-        total += plan.c * plan.groups * rows * up(plan.w * plan.src.element, 64)
+        total += bursts(plan.src, Extents(plan.groups, 1, plan.c, rows, plan.w))
     if plan.dst is not None and not plan.dst_staged:
-        width, channels = plan.wout * plan.ox, plan.cout
-        if plan.out_trans:
-            width, channels = channels, width
-        total += channels * plan.groups * plan.hout * up(width * plan.dst.element, 64)
+        total += bursts(plan.dst, result_of(plan, 0).extents)
     if total and not alone and plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total

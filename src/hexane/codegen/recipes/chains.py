@@ -17,6 +17,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import linear, unary
@@ -37,7 +38,6 @@ from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import lock, rows_as_channels
 from hexane.codegen.residency.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import table_name
 
@@ -368,7 +368,7 @@ class ChainWork:
             stays: dict[str, Use] = {}
             sides = (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT)
             for side in sides:
-                base = getattr(plan, side).base
+                base = plan.region(side).base
                 stays[side] = (stay, base) if base < end else (top, base - end)
             plan.reads = replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
             out.writer = self.chain.add(plan, **stays)

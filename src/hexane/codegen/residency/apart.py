@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hexane.codegen.operands import Extents
 from hexane.codegen.plan import Dma
-from hexane.codegen.residency.ends import Extents
 from hexane.codegen.residency.layout import Grid
 
 

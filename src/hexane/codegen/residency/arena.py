@@ -65,7 +65,7 @@ class Arena:
             queue = sorted(blocks, key=order)
             for _ in range(ATTEMPTS):
                 self._placed = []
-                failed = next((block for block in queue if not self._place(block, ceilings[id(block)])), None)
+                failed = next((block for block in queue if not self._place(block, ceilings[block])), None)
                 if failed is None:
                     self._note_live()
                     return None
@@ -83,10 +83,10 @@ class Arena:
         for block in blocks:
             self.live(block.first).remove(block)
 
-    def _ceilings(self, blocks: Iterable[ArenaBlock]) -> dict[int, int]:
-        """The highest end of each block, by its id: what is above all tasks that it lives through stays free."""
+    def _ceilings(self, blocks: Iterable[ArenaBlock]) -> dict[ArenaBlock, int]:
+        """The highest end of each block: what is above all tasks that it lives through stays free."""
         above = [self.above.get(i, 0) for i in range(self.first, self.last + 1)]
-        return {id(b): self.room - max(above[b.first - self.first : b.last + 1 - self.first]) for b in blocks}
+        return {b: self.room - max(above[b.first - self.first : b.last + 1 - self.first]) for b in blocks}
 
     def _place(self, block: ArenaBlock, ceiling: int) -> bool:
         """The lowest gap that is free for as long as the block lives."""

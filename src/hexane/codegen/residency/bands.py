@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from hexane.cached import cached_property
 from hexane.chips import Evidence
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
 from hexane.codegen.residency.layout import Grid, RowLayout
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
@@ -64,7 +64,7 @@ class Use:
 Uses = dict[tuple[int, str], Use]
 
 
-def use_of(end: End, key: Hashable, layout: RowLayout) -> Use | None:
+def use_of(end: TaskOperand, key: Hashable, layout: RowLayout) -> Use | None:
     """How an end walks through the rows of its buffer; None if not row by row."""
     assert end.dma is not None
     grid = layout.grid
@@ -257,7 +257,9 @@ def _within(dma: Dma, use: Use, local: Rows, part: BandBuffer, rows: Rows) -> Dm
 
 
 def uses_of(
-    plans: Sequence[Plan], walks: Iterable[Sequence[tuple[End, Hashable]]], layouts: Mapping[Hashable, RowLayout]
+    plans: Sequence[Plan],
+    walks: Iterable[Sequence[tuple[TaskOperand, Hashable]]],
+    layouts: Mapping[Hashable, RowLayout],
 ) -> Uses:
     """The uses of a run's tasks, whose ``walks`` through DRAM are given, that go row by row through a known grid."""
     found: Uses = {}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hexane.codegen.operands import RESULT, TaskOperand, held
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, End, held
 from hexane.codegen.residency.memo import PlanFacts
 
 
@@ -18,7 +18,7 @@ from hexane.codegen.residency.memo import PlanFacts
 class Cluster:
     """Ends whose regions touch, and the bytes from the lowest base to the highest end."""
 
-    ends: list[End]
+    ends: list[TaskOperand]
     start: int
     stop: int
 
@@ -31,7 +31,7 @@ class Cluster:
         return max(end.index for end in self.ends)
 
     @property
-    def kept_source(self) -> End | None:
+    def kept_source(self) -> TaskOperand | None:
         """The one end that brings all its data from DRAM, if every other end reads just that region."""
         by_dma = [end for end in self.ends if end.dma is not None]
         if len(by_dma) != 1 or any(end.side == RESULT for end in self.ends):
@@ -51,7 +51,7 @@ class Cluster:
 class ResidentEnds:
     """The ends of a program's tasks, those that stay in L2 as clusters, those that only pass through it by task."""
 
-    ends: list[list[End]]
+    ends: list[list[TaskOperand]]
     clusters: list[Cluster] = field(default_factory=list)
     cluster_of: dict[tuple[int, str], Cluster] = field(default_factory=dict)
     clustered: set[int] = field(default_factory=set)
@@ -108,7 +108,7 @@ def _check_written(cluster: Cluster, plans: Sequence[Plan]) -> None:
         )
 
 
-def _joined(clusters: list[Cluster], end: End, size: int) -> list[Cluster]:
+def _joined(clusters: list[Cluster], end: TaskOperand, size: int) -> list[Cluster]:
     """The clusters with one more end, and those that it touches as one."""
     start, stop = end.region.base, end.region.base + size
     touched = [c for c in clusters if c.start < stop and start < c.stop]

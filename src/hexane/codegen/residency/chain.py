@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, held, operands_of
 from hexane.codegen.operations import After, PeKind, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, ends_of, held
 from hexane.codegen.residency.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
 from hexane.errors import Reason, UnsupportedError
 
@@ -126,7 +126,7 @@ class ChainTasks:
             for side in (SOURCE, SECOND, RESULT):
                 use = self.uses.get((index, side))
                 if use is not None:
-                    setattr(plan, side, getattr(plan, side).at(use[0].base + use[1]))
+                    plan.put(side, plan.region(side).at(use[0].base + use[1]))
             self._streams(index, plan, places)
         self._drop_locks()
         wait(self.plans)
@@ -136,9 +136,9 @@ class ChainTasks:
             plan.goes_beside = plan.unit != after.unit and not waits and after.src2 is None
 
     def _places(self) -> list[_Place]:
-        roots: dict[int, list[ChainStay]] = {}
+        roots: dict[ChainStay, list[ChainStay]] = {}
         for stay, _ in self.uses.values():
-            mine = roots.setdefault(id(stay.root), [])
+            mine = roots.setdefault(stay.root, [])
             if stay not in mine:
                 mine.append(stay)
         places = [_Place(stays) for stays in roots.values()]
@@ -150,12 +150,12 @@ class ChainTasks:
     def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> None:
         """What passes through stands behind all that is live: sources, then the result."""
         at = max((p.stays[0].base + p.size for p in places if p.first <= index <= p.last), default=0)
-        for end in ends_of(plan, index):
+        for end in operands_of(plan, index):
             if (index, end.side) in self.uses or (end.side == SECOND and plan.src2 is None):
                 continue
             if end.side == SECOND and plan.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
-            setattr(plan, end.side, end.region.at(at))
+            plan.put(end.side, end.region.at(at))
             at += up(held(plan, end), l2.UNIT)
         if at > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)

@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 
 from hexane.cached import cached_property
 from hexane.codegen.context import Policy
+from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Cluster, ResidentEnds, held_regions
-from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.memo import Memo, PlanFacts
 from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Identity, ResidentValue, Stored, shares_place, values_of

@@ -12,9 +12,9 @@ from functools import reduce
 from itertools import accumulate
 from operator import or_
 
+from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.bands import BandBuffer, BandRun
-from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.ground import Ground, Lives
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.moved import Cost, total
@@ -73,7 +73,7 @@ class Depth:
         self.off = [bits & IN_L2_ALONE for bits in found_in_l2(stays, count)]
         self.whole = {value.key: value for value in stays if not value.written and not value.loaded}
         self.met: list[list[ResidentValue]] = [[] for _ in range(count)]
-        self.under = {id(after): before for before, after in self.pairs}
+        self.under = {after: before for before, after in self.pairs}
         taken = [0] * (count + 1)  # bytes more than at the task before
         for value in stays:
             taken[value.first] += value.size
@@ -84,24 +84,24 @@ class Depth:
             taken[after.first] -= after.size
             taken[before.last + 1] += after.size
         self.free = [self.room - SPARE - bytes_ for bytes_ in accumulate(taken[:count])]
-        self._sending: dict[int, list[tuple[int, Cost]]] = {}
+        self._sending: dict[ResidentValue, list[tuple[int, Cost]]] = {}
         self._marks = self._marked()
 
     def _marked(self) -> list[int]:
         """A number for all that bands meet at each task."""
         numbers = self.ground.marks
-        values: dict[int, int] = {}
+        values: dict[ResidentValue, int] = {}
         for value in self.intent[0]:
             sends = tuple([self.off[end.index] for end in value.ends])
             name: Hashable = (value.form, value.key in self.firm, sends)
-            values[id(value)] = numbers.setdefault(name, len(numbers))
+            values[value] = numbers.setdefault(name, len(numbers))
         for pair in self.pairs:
-            name = tuple([values[id(value)] for value in pair])
+            name = tuple([values[value] for value in pair])
             for value in pair:
-                values[id(value)] = numbers.setdefault((values[id(value)], name), len(numbers))
+                values[value] = numbers.setdefault((values[value], name), len(numbers))
         found = []
         for room, off, met in zip(self.free, self.off, self.met):
-            name = room, off, *[values[id(value)] for value in met]
+            name = room, off, *[values[value] for value in met]
             found.append(numbers.setdefault(name, len(numbers)))
         return found
 
@@ -241,8 +241,8 @@ class Depth:
 
     def _sent(self, value: ResidentValue) -> list[tuple[int, Cost]]:
         """By the tasks at its ends, what it costs more that these send or read a value that stays now."""
-        if id(value) not in self._sending:
-            found = self._sending[id(value)] = []
+        if value not in self._sending:
+            found = self._sending[value] = []
             for place, end in enumerate(value.ends):
                 moves = (value.written and end.side == RESULT) or place in value.loaders
                 if moves or end.dma is None:
@@ -250,7 +250,7 @@ class Depth:
                 off = self.off[end.index]
                 sent, kept = self.ground.alone(end.index, off & ~OFF[end.side]), self.ground.alone(end.index, off)
                 found.append((end.index, Cost(sent.us - kept.us, sent.bytes - kept.bytes)))
-        return self._sending[id(value)]
+        return self._sending[value]
 
     def _room(self, run: BandRun, lives: Lives, longer: Sequence[ResidentValue], dropped: Set[Hashable]) -> list[int]:
         """Bytes of L2 that each task of a run finds for its band, whose buffers ``lives`` are."""
@@ -260,12 +260,12 @@ class Depth:
             for i in range(max(first, run.first), min(last, run.last) + 1):
                 found[i - run.first] += size
 
-        gone = {id(value): value for key in lives if (value := self.whole.get(key)) is not None}
-        gone |= {id(value): value for value in longer if value.key in dropped}
-        for value in gone.values():
+        gone = {value for key in lives if (value := self.whole.get(key)) is not None}
+        gone |= {value for value in longer if value.key in dropped}
+        for value in gone:
             add(value.size, value.first, value.last)
         for before, after in self.pairs:  # two in one place, one of which is gone
-            if id(before) in gone or id(after) in gone:
+            if before in gone or after in gone:
                 add(-after.size, after.first, before.last)
         for value in longer:  # in bands those that stay live as long as all of the run
             if value.key not in dropped:
@@ -275,5 +275,5 @@ class Depth:
 
     def _live_longer(self, run: BandRun) -> list[ResidentValue]:
         """Whole maps that stay and that the run reads or makes: in bands they live as long as all of the run."""
-        met = {id(v): v for i in range(run.first, run.last + 1) for v in self.met[i] if v.key not in run.inner}
-        return [v for v in met.values() if id(self.under.get(id(v))) not in met]
+        met = dict.fromkeys(v for i in range(run.first, run.last + 1) for v in self.met[i] if v.key not in run.inner)
+        return [v for v in met if self.under.get(v) not in met]

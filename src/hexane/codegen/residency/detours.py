@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hexane.codegen.plan import Plan, Space
+from hexane.codegen.operands import RESULT, elements, operands_of, read_again, stays_in_l2
+from hexane.codegen.plan import Kernel, Plan, Space
 from hexane.codegen.residency.choice import SPARE, ResidencyProgram, room_of
-from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements, ends_of, stays_in_l2
 from hexane.codegen.residency.values import ResidentValue
 
 
@@ -64,7 +64,7 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
     counts: dict[Hashable, _Count] = {}
     stay = {value.key for value in kept}
     for i, plan in enumerate(plans):
-        for end in ends_of(plan, i):
+        for end in operands_of(plan, i):
             if end.dma is None or end.dma.buffer.space is Space.CONST:
                 continue
             key = program.identity(end.dma.buffer, i)
@@ -72,7 +72,7 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
             if end.side == RESULT:
                 count.written += elements(end) * end.element
             else:
-                count.read += elements(end) * end.element + _twice(plan, end)
+                count.read += elements(end) * end.element + read_again(plan, end)
             count.causes.append(_cause(program, key, key in stay))
         if plan.kernel is not None and plan.kernel.source is not None:
             key = program.identity(plan.kernel.source, i)
@@ -132,26 +132,17 @@ def _beyond(program: ResidencyProgram, key: Hashable, written: int, read: int) -
     return (max(0, written - once), read) if written else (0, max(0, read - once))
 
 
-def _twice(plan: Plan, end: End) -> int:
-    """Rows that two tiles of a task read."""
-    if end.side != SOURCE or plan.unit != "NE" or plan.tile >= plan.hout:
-        return 0
-    tiles = -(-plan.hout // plan.tile)
-    return (tiles - 1) * max(0, plan.kh - plan.sy) * elements(end) // end.extents.h * end.element
-
-
 def _again(plans: Sequence[Plan]) -> list[Detour]:
     """Kernels and constants that are fetched more than once."""
     kernels, constants = 0, 0
-    seen: set[tuple[int, ...]] = set()
+    seen: set[Kernel] = set()
     rows: set[tuple[str, int]] = set()
     for i, plan in enumerate(plans):
         kernel = plan.kernel
         if kernel is not None and kernel.source is None:
-            at = (id(kernel),)
-            kernels += sum(dict(zip(kernel.offsets, kernel.sizes)).values()) if at in seen else 0
-            seen.add(at)
-        for end in ends_of(plan, i):
+            kernels += sum(dict(zip(kernel.offsets, kernel.sizes)).values()) if kernel in seen else 0
+            seen.add(kernel)
+        for end in operands_of(plan, i):
             if end.dma is not None and end.dma.buffer.space is Space.CONST:
                 row = (plan.op + end.dma.buffer.name, end.dma.offset)
                 constants += elements(end) * end.element if row in rows else 0

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hexane.cached import cached_property
-from hexane.codegen.plan import Buffer, Plan
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
+from hexane.codegen.plan import SIDES, Buffer, Plan
 from hexane.codegen.residency import bands
 from hexane.codegen.residency.apart import Places, are_apart, places_of
 from hexane.codegen.residency.bands import Banded, BandRun, Uses, ends_group
 from hexane.codegen.residency.blocks import ResidentEnds
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
 from hexane.codegen.residency.layout import Grid, RowLayout, grid_of
 from hexane.codegen.residency.loose import loosened
-from hexane.codegen.residency.memo import OFF, WALKS, Memo
+from hexane.codegen.residency.memo import OFF, Memo
 from hexane.codegen.residency.moved import Cost, Price
 from hexane.codegen.residency.rows import Rows, source_of
 from hexane.codegen.residency.values import Stored
@@ -89,18 +89,18 @@ class Ground:
         self._lines: dict[Hashable, int] = {}
         self._places: dict[tuple[int, str], Places | None] = {}
         self._cut: dict[tuple[int, int, int], Banded | None] = {}
-        self._costs: dict[tuple[int, ...], Cost] = {}
+        self._costs: dict[tuple[Plan, ...], Cost] = {}
 
     @cached_property
-    def walks(self) -> list[list[tuple[End, Hashable]]]:
+    def walks(self) -> list[list[tuple[TaskOperand, Hashable]]]:
         """Of each task the ends that use DRAM, with what tells their buffers apart."""
         ends = [self.memo.of(plan).ends_at(i) for i, plan in enumerate(self.plans)]
         return [[(e, self.identity(e.dma.buffer, e.index)) for e in mine if e.dma is not None] for mine in ends]
 
     @cached_property
-    def touching(self) -> dict[Hashable, list[End]]:
+    def touching(self) -> dict[Hashable, list[TaskOperand]]:
         """Of every buffer the ends that use it in DRAM, in order; not of those that tasks read as kernels."""
-        found: dict[Hashable, list[End]] = {}
+        found: dict[Hashable, list[TaskOperand]] = {}
         pinned: set[Hashable] = {None}
         for i, plan in enumerate(self.plans):
             if plan.kernel is not None and plan.kernel.source is not None:
@@ -162,7 +162,7 @@ class Ground:
             return None
         if (ends is None or ends[0] < first or ends[1] > last) and (last, SECOND) not in uses:
             return None
-        sides = [(i, side) for i in range(first, last + 1) for side in WALKS if (i, side) in uses]
+        sides = [(i, side) for i in range(first, last + 1) for side in SIDES if (i, side) in uses]
         inner = {uses[place].key for place in sides if self._within(uses[place].key, first, last)}
         run = BandRun(self.target, self.plans, first, last, uses, inner)
         return run if self._ordered(run, sides) else None
@@ -256,7 +256,7 @@ class Ground:
 
     def cost(self, plans: Sequence[Plan]) -> Cost:
         """The cost of some tasks, one after the other."""
-        names = tuple(map(id, plans))
+        names = tuple(plans)
         if names not in self._costs:
             self._costs[names] = self.memo.cost_of(plans, self.price)
         return self._costs[names]

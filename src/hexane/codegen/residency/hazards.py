@@ -14,9 +14,19 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.codegen.l2 import UNIT
+from hexane.codegen.operands import (
+    RESULT,
+    SECOND,
+    SOURCE,
+    TWO_OPERANDS,
+    Extents,
+    TaskOperand,
+    at_once,
+    held,
+    operands_of,
+)
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, TWO_OPERANDS, End, Extents, at_once, ends_of, held
 
 Box = tuple[int, int]
 
@@ -40,7 +50,7 @@ LOADS = (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
 def touched(plan: Plan, index: int) -> Touched:
     sources, kept = [], []
     result = (0, 0)
-    for end in ends_of(plan, index):
+    for end in operands_of(plan, index):
         box = (end.region.base, end.region.base + held(plan, end))
         if end.side == RESULT:
             result = box
@@ -110,7 +120,7 @@ class EndBytes(NamedTuple):
 
     start: int
     stop: int
-    end: End
+    end: TaskOperand
     extents: Extents
 
     def units(self) -> np.ndarray:
@@ -143,7 +153,7 @@ class EndBytes(NamedTuple):
 def _parts(plan: Plan, index: int) -> list[EndBytes]:
     """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
     found = []
-    for end in ends_of(plan, index):
+    for end in operands_of(plan, index):
         if end.side == RESULT and plan.writes.automatic:
             extents = Extents(1, 1, 1, 1, min(end.extents.w, 128))
         else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from hexane.cached import cached_property
 from hexane.codegen.geometry import up
+from hexane.codegen.operands import UNIT, Extents, TaskOperand
 from hexane.codegen.plan import Dma, Region
-from hexane.codegen.residency.ends import UNIT, End, Extents
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class RowLayout:
         return Region(self.distance(start), channel, row, depth or extents.c * channel, group)
 
 
-def grid_of(ends: Sequence[End], shape: tuple[int, int, int, int, int] | None, size: int) -> Grid | None:
+def grid_of(ends: Sequence[TaskOperand], shape: tuple[int, int, int, int, int] | None, size: int) -> Grid | None:
     """The grid behind all walks through a buffer.
 
     Parameters
@@ -140,7 +140,7 @@ def grid_of(ends: Sequence[End], shape: tuple[int, int, int, int, int] | None, s
     return Grid(1, -(-size // plane), plane // row, row, used)
 
 
-def _turns(ends: Sequence[End], row: int, plane: int) -> int:
+def _turns(ends: Sequence[TaskOperand], row: int, plane: int) -> int:
     """How many walks do not step from row to row by rows and from channel to channel by planes of these bytes."""
     return sum(
         (end.extents.h > 1 and not (end.dma.row % row == 0 and 0 < end.dma.row < plane))

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
+from hexane.codegen.operands import SOURCE
 from hexane.codegen.operations import SourceType
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import ResidentEnds
-from hexane.codegen.residency.ends import SOURCE
 from hexane.codegen.tasks import STARTS, by_dma
 
 

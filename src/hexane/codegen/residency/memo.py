@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.cached import cached_property
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held, operands_of, stays_in_l2
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency import passing
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of, held, stays_in_l2
 from hexane.codegen.residency.moved import Cost, Price, moved_bytes
-
-WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
-"""Side of a task -> the field of a plan that says how it is walked in DRAM."""
 
 OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
 """Side of a task -> its bit in a set of operands that are in L2 alone."""
@@ -33,13 +30,13 @@ class PlanFacts:
     """The plan less walks through DRAM, by bits of ``OFF``."""
     names: list[Hashable] | None = None
     """What tells the buffers of its ends from others, once somebody has asked."""
-    _at: dict[int, list[End]] = field(default_factory=dict)
+    _at: dict[int, list[TaskOperand]] = field(default_factory=dict)
 
     @cached_property
-    def ends(self) -> tuple[End, ...]:
-        return tuple(ends_of(self.plan, 0))
+    def ends(self) -> tuple[TaskOperand, ...]:
+        return tuple(operands_of(self.plan, 0))
 
-    def ends_at(self, index: int) -> list[End]:
+    def ends_at(self, index: int) -> list[TaskOperand]:
         """The ends where the plan is this task of a program."""
         if index not in self._at:
             self._at[index] = [end.at(index) for end in self.ends]
@@ -85,20 +82,17 @@ class PlanFacts:
 
 @dataclass(eq=False)
 class Memo:
-    """Facts by plan, as long as one search goes on: no plan may change meanwhile.
+    """Facts by plan, as long as one search goes on: no plan may change meanwhile."""
 
-    Plans are told apart by what they are, not by what they say; they are kept, so that no id is given twice.
-    """
-
-    _facts: dict[int, PlanFacts] = field(default_factory=dict)
-    tensors: dict[Hashable, tuple[Any, list[int]]] = field(default_factory=dict)
-    """Values that could stay (``values``), or why they could not, and ids of their plans: by name and plans."""
+    _facts: dict[Plan, PlanFacts] = field(default_factory=dict)
+    tensors: dict[Hashable, tuple[Any, list[Plan]]] = field(default_factory=dict)
+    """Values that could stay (``values``), or why they could not, and their plans: by name and plans."""
 
     def of(self, plan: Plan) -> PlanFacts:
-        found = self._facts.get(id(plan))
-        if found is None:
-            found = self._facts[id(plan)] = PlanFacts(plan)
-        return found
+        facts = self._facts.get(plan)
+        if facts is None:
+            facts = self._facts[plan] = PlanFacts(plan)
+        return facts
 
     def without(self, plan: Plan, off: int) -> Plan:
         """The plan as it is priced when some operands (bits of ``OFF``) are in L2 alone."""
@@ -107,9 +101,9 @@ class Memo:
         facts = self.of(plan)
         if off not in facts.without:
             made, moves = copy(plan), facts.moves.copy()
-            for side, name in WALKS.items():
-                if off & OFF[side]:
-                    setattr(made, name, None)
+            for side, bit in OFF.items():
+                if off & bit:
+                    made.walk(side, None)
                     moves[side] = 0
             facts.without[off] = made
             self.of(made).moves = moves

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from hexane.codegen.operands import TaskOperand, elements, read_again
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import SOURCE, End, elements
 
 Price = Callable[[Sequence[Plan]], Sequence[float]]
 """Predicted microseconds of each of some tasks, one after the other."""
@@ -45,13 +45,10 @@ def total(costs: Iterable[Cost]) -> Cost:
 KERNELS = "kernels"
 
 
-def moved_bytes(plan: Plan, ends: Iterable[End]) -> dict[str, int]:
+def moved_bytes(plan: Plan, ends: Iterable[TaskOperand]) -> dict[str, int]:
     """Operands by DMA, the result if it is sent to memory, kernel streams; rows that tiles share count twice."""
     moves = {KERNELS: sum(plan.kernel.sizes) if plan.kernel is not None else 0}
     for end in ends:
         if end.dma is not None:
-            moves[end.side] = elements(end) * end.element
-            if end.side == SOURCE and plan.unit == "NE" and plan.tile < plan.hout:
-                again = (-(-plan.hout // plan.tile) - 1) * max(0, plan.kh - plan.sy)
-                moves[end.side] += again * elements(end) // end.extents.h * end.element
+            moves[end.side] = elements(end) * end.element + read_again(plan, end)
     return moves

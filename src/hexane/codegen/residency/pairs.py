@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from hexane.chips import Evidence, Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
+from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operands_of
 from hexane.codegen.operations import (
     UNHINTED,
     After,
@@ -27,7 +28,6 @@ from hexane.codegen.operations import (
     SourceType,
 )
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, SOURCE, End, ends_of, held
 from hexane.codegen.residency.hazards import FLAGS, meets, touched
 from hexane.cost.kernel import passes
 
@@ -51,19 +51,19 @@ class Locks:
 
     price: Price
     limits: Generation
-    _known: dict[tuple[int, int], tuple[Plan, Plan, bool]] = field(default_factory=dict)  # by id; the plans are kept
+    _known: dict[tuple[Plan, Plan], bool] = field(default_factory=dict)
 
     def __call__(self, leader: Plan, follower: Plan) -> bool:
         if not could_lock(leader, follower, self.limits):
             return False
-        key = id(leader), id(follower)
+        key = leader, follower
         if key not in self._known:
             first, second = _in_l2(leader), _in_l2(follower)
             behind = copy(second)
             behind.reads = Reads(SourceType.RESIDENT, FOLLOWS[leader.unit])
             pair = min(_in_patches(first, behind), key=self.price)
-            self._known[key] = leader, follower, _gains((first, second), pair, self.price)
-        return self._known[key][2]
+            self._known[key] = _gains((first, second), pair, self.price)
+        return self._known[key]
 
 
 def lock_pairs(plans: Sequence[Plan], locks: Locks) -> int:
@@ -179,8 +179,8 @@ def _hands_over(leader: Plan, follower: Plan) -> bool:
     """Whether the follower's first operand is the leader's result, all of it."""
     if follower.reads.type is not SourceType.RESIDENT:
         return False
-    made = next(end for end in ends_of(leader, 0) if end.side == RESULT)
-    read = next(end for end in ends_of(follower, 1) if end.side == SOURCE)
+    made = next(end for end in operands_of(leader, 0) if end.side == RESULT)
+    read = next(end for end in operands_of(follower, 1) if end.side == SOURCE)
     return made.extents == read.extents and made.element == read.element and made.region == read.region
 
 
@@ -201,14 +201,14 @@ def _exchange(plan: Plan) -> bool:
 
 def _passing(plan: Plan, index: int) -> int:
     """Bytes of the windows, rings and buffers of a task, some of which go by its patch."""
-    return sum(held(plan, end) for end in ends_of(plan, index) if end.passes)
+    return sum(held(plan, end) for end in operands_of(plan, index) if end.passes)
 
 
 def _apart(leader: Plan, follower: Plan, index: int) -> bool:
     """Whether both may run at once: nothing but the map between them is written by one and touched by the other."""
     before = touched(leader, index - 1)
     written = touched(follower, index).result
-    others = [end for end in ends_of(follower, index) if end.side not in (SOURCE, RESULT)]
+    others = [end for end in operands_of(follower, index) if end.side not in (SOURCE, RESULT)]
     for end in others:
         box = _box(follower, end)
         if meets(box, [before.result]) or (end.passes and meets(box, before.sources)):
@@ -218,5 +218,5 @@ def _apart(leader: Plan, follower: Plan, index: int) -> bool:
     return not meets(written, [before.result]) or follower.result == leader.result
 
 
-def _box(plan: Plan, end: End) -> tuple[int, int]:
+def _box(plan: Plan, end: TaskOperand) -> tuple[int, int]:
     return end.region.base, end.region.base + held(plan, end)

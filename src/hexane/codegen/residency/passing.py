@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, UNIT, TaskOperand, held
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency.arena import Arena, ArenaBlock
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, UNIT, End, held
 from hexane.isa.tiles import source_rows
 
 
@@ -27,7 +27,7 @@ class Fit:
     bases: dict[str, int]
 
 
-def least(plan: Plan, ends: Sequence[End]) -> int:
+def least(plan: Plan, ends: Sequence[TaskOperand]) -> int:
     """Bytes that the operands take in the lowest tile."""
     made = lowest(plan)
     return sum(bytes_of(made, end) for end in ends)
@@ -38,12 +38,12 @@ def lowest(plan: Plan) -> Plan:
     return replace_tile(plan, lowest_tile(plan))
 
 
-def bytes_of(plan: Plan, end: End) -> int:
+def bytes_of(plan: Plan, end: TaskOperand) -> int:
     """Bytes that an operand takes in the task's tile, rounded up."""
     return up(held(plan, end), 64)
 
 
-def reserved(plan: Plan, ends: Sequence[End], *, whole: bool) -> tuple[list[tuple[str, ArenaBlock]], int]:
+def reserved(plan: Plan, ends: Sequence[TaskOperand], *, whole: bool) -> tuple[list[tuple[str, ArenaBlock]], int]:
     """Blocks for the sources in the lowest tile, by side, and the bytes above all that is live for the result.
 
     ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
@@ -85,7 +85,7 @@ def replace_tile(plan: Plan, tile: int) -> Plan:
     return made
 
 
-def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -> Fit | None:
+def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = False) -> Fit | None:
     """Bases beside what is live: sources one behind the other, the result behind them, nothing live above a buffer.
 
     ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
@@ -110,7 +110,12 @@ def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -
 
 
 def last_resort(
-    plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, ArenaBlock]], arena: Arena, *, whole: bool = False
+    plan: Plan,
+    ends: Sequence[TaskOperand],
+    sources: Sequence[tuple[str, ArenaBlock]],
+    arena: Arena,
+    *,
+    whole: bool = False,
 ) -> Fit:
     """The tile that ``reserved`` made room for, at the places that were kept for it."""
     bases = {side: block.base for side, block in sources}
@@ -119,7 +124,7 @@ def last_resort(
     return Fit(plan.tile if whole else lowest_tile(plan), bases)
 
 
-def _bases(plan: Plan, ends: Sequence[End], arena: Arena, index: int) -> dict[str, int] | None:
+def _bases(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, index: int) -> dict[str, int] | None:
     top = arena.top(index)
     bases: dict[str, int] = {}
     at = up(top, 64)
@@ -156,8 +161,5 @@ def settle(plan: Plan, found: Fit) -> None:
                 plan.writes = replace(plan.writes, automatic=True)
         plan.evidence, plan.note = Evidence.INFERRED, plan.note or "a tile height that leaves room for other values"
     for side, base in found.bases.items():
-        region: Region = getattr(plan, "result" if side == RESULT else side)
-        moved = region.at(base)
-        if side == RESULT and plan.writes.automatic:
-            moved = Region(base)
-        setattr(plan, "result" if side == RESULT else side, moved)
+        automatic = side == RESULT and plan.writes.automatic
+        plan.put(side, Region(base) if automatic else plan.region(side).at(base))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass
 
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.choice import ResidencyProgram, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, BandedRun, Cuts, Depth
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.residency.ground import Ground
 from hexane.codegen.residency.memo import BOTH, OFF
 from hexane.codegen.residency.moved import Cost, Price, total

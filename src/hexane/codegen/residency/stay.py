@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hexane.chips import Evidence
+from hexane.codegen.operands import RESULT, SECOND, TaskOperand
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, ArenaBlock
 from hexane.codegen.residency.blocks import Cluster, ResidentEnds, is_torn
 from hexane.codegen.residency.choice import Pair, ResidencyProgram, room_of
-from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import ResidentValue
 from hexane.errors import Reason, UnsupportedError
@@ -98,7 +98,7 @@ class _Zone:
     program: ResidencyProgram
     torn: set[tuple[int, int]] = field(default_factory=set)
     """Groups that have to be placed anew, whatever stays."""
-    blocks: dict[int, ArenaBlock] = field(default_factory=dict)
+    blocks: dict[ResidentValue, ArenaBlock] = field(default_factory=dict)
     clusters: list[tuple[Cluster, ArenaBlock]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
     fits: dict[int, passing.Fit] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class _Zone:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
         turned = {(end.index, end.side): value for value in values for end in value.ends}
         self.blocks = self._blocks(values)
-        for block in {id(block): block for block in self.blocks.values()}.values():
+        for block in dict.fromkeys(self.blocks.values()):
             block.last += block.last in leaders and block.last < self.last
         met = [False] * (self.last + 1 - self.first)
         for value in values:
@@ -174,9 +174,9 @@ class _Zone:
             if not any((e.index, e.side) in turned for e in cluster.ends)
         ]
         passing_by = self._passing(turned, arena)
-        distinct = {id(block): block for block in self.blocks.values()}
+        distinct = dict.fromkeys(self.blocks.values())
         sources = [block for _, _, row in passing_by.values() for _, block in row]
-        refused = arena.place_all([*distinct.values(), *(block for _, block in self.clusters), *sources])
+        refused = arena.place_all([*distinct, *(block for _, block in self.clusters), *sources])
         if refused is not None and not values:
             raise UnsupportedError("bands of a task whose operand stands in L2 find no room", code=Reason.MEMORY)
         if refused is not None:
@@ -190,7 +190,7 @@ class _Zone:
 
     def _passing(
         self, turned: dict[tuple[int, str], ResidentValue], arena: Arena
-    ) -> dict[int, tuple[list[End], bool, list[tuple[str, ArenaBlock]]]]:
+    ) -> dict[int, tuple[list[TaskOperand], bool, list[tuple[str, ArenaBlock]]]]:
         """Of each task the ends that only pass through, whether it has to stay whole, and room for its sources."""
         found = {}
         for i in (i for a, b in self.groups for i in range(a, b + 1)):
@@ -203,17 +203,17 @@ class _Zone:
                 found[i] = ends, whole, sources
         return found
 
-    def _blocks(self, values: Sequence[ResidentValue]) -> dict[int, ArenaBlock]:
+    def _blocks(self, values: Sequence[ResidentValue]) -> dict[ResidentValue, ArenaBlock]:
         """A block for each value, one for a value and that which is written over it."""
-        over = {id(after): before for before, after in self.pairs}
-        found: dict[int, ArenaBlock] = {}
+        over = {after: before for before, after in self.pairs}
+        found: dict[ResidentValue, ArenaBlock] = {}
         for value in sorted(values, key=lambda v: v.first):
-            before = over.get(id(value))
-            block = None if before is None else found.get(id(before))
+            before = over.get(value)
+            block = None if before is None else found.get(before)
             if block is None:
                 block = ArenaBlock(value.size, value.first, value.last, unit=64)
             block.last = max(block.last, value.last)
-            found[id(value)] = block
+            found[value] = block
         return found
 
     def _around(self, block: ArenaBlock) -> tuple[int, int]:
@@ -230,9 +230,10 @@ class _Zone:
     def _write(self, values: Sequence[ResidentValue]) -> None:
         for cluster, block in self.clusters:
             for end in cluster.ends:
-                _move(self.plans[end.index], end.side, end.region.base + block.base - cluster.start)
+                plan = self.plans[end.index]
+                plan.put(end.side, plan.region(end.side).at(end.region.base + block.base - cluster.start))
         for value in values:
-            base = self.blocks[id(value)].base
+            base = self.blocks[value].base
             if any(value is after for _, after in self.pairs):
                 for end in value.ends:
                     if end.side == RESULT and self.plans[end.index].unit == "PE":
@@ -247,12 +248,7 @@ class _Zone:
                 plan.holds |= not plan.dst_staged  # a staging producer ends a group, its pair follows
 
 
-def _move(plan: Plan, side: str, base: int) -> None:
-    region: Region = getattr(plan, side)
-    setattr(plan, side, region.at(base))
-
-
-def turn(plan: Plan, end: End, region: Region, value: ResidentValue) -> None:
+def turn(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> None:
     """Let one operand be found in L2, or the result be left there."""
     if end.side == RESULT:
         plan.result = region

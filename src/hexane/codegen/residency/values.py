@@ -10,11 +10,11 @@ from itertools import islice
 from hexane.cached import cached_property
 from hexane.codegen import l2
 from hexane.codegen.choices import Choices
+from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, elements
 from hexane.codegen.operations import NeOp, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
 from hexane.codegen.residency.blocks import ResidentEnds
-from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements
 from hexane.codegen.residency.layout import RowLayout, grid_of
 from hexane.codegen.residency.memo import BOTH, OFF, Memo
 
@@ -47,7 +47,7 @@ class ResidentValue:
 
     key: Hashable
     layout: RowLayout
-    ends: list[End]
+    ends: list[TaskOperand]
     walks: list[Dma]
     written: bool
     loaded: int = 0
@@ -83,7 +83,7 @@ class ResidentValue:
         """Which of the ends bring it from DRAM."""
         return frozenset([place for place, end in enumerate(self.ends) if end.side != RESULT][: self.loaded])
 
-    def is_whole(self, end: End) -> bool:
+    def is_whole(self, end: TaskOperand) -> bool:
         """Whether an end covers the whole tensor."""
         n, d, c, h, w = end.extents
         grid = self.layout.grid
@@ -235,7 +235,7 @@ def _loads_alone(place: int, plans: Sequence[Plan], value: ResidentValue) -> boo
     return _can_bring(first, plans) and value.is_whole(first)
 
 
-def _can_bring(end: End, plans: Sequence[Plan]) -> bool:
+def _can_bring(end: TaskOperand, plans: Sequence[Plan]) -> bool:
     plan = plans[end.index]
     return end.side == SOURCE and end.dma is not None and plan.tile >= plan.hout
 
@@ -262,7 +262,7 @@ def shares_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Pl
     return True
 
 
-def _same_places(a: Region, b: Region, end: End) -> bool:
+def _same_places(a: Region, b: Region, end: TaskOperand) -> bool:
     pairs = zip((a.group, a.depth, a.channel, a.row), (b.group, b.depth, b.channel, b.row), end.extents)
     return a.base == b.base and all(x == y for x, y, count in pairs if count > 1)
 
@@ -285,7 +285,7 @@ def values_of(
     memo: Memo,
 ) -> dict[Hashable, ResidentValue | str]:
     """Every tensor that tasks move: as a value that could stay, or why it could not."""
-    uses: dict[Hashable, list[End]] = {}
+    uses: dict[Hashable, list[TaskOperand]] = {}
     pinned: dict[Hashable, str] = {}
     for i, plan in enumerate(plans):
         if plan.kernel is not None and plan.kernel.source is not None:
@@ -300,7 +300,7 @@ def values_of(
         for end, name in zip(held.ends[i], facts.names):
             if end.dma is not None:
                 uses.setdefault(name, []).append(end)
-    index_of = {id(plan): i for i, plan in enumerate(plans)}
+    index_of = {plan: i for i, plan in enumerate(plans)}
     found: dict[Hashable, ResidentValue | str] = {}
     for key, ends in uses.items():
         if key is None or key in pinned:
@@ -308,7 +308,7 @@ def values_of(
         name = key, _users(ends, plans, held)
         if name not in memo.tensors:
             value = _value(key, ends, plans, held, stored(key), choices)
-            users = [] if isinstance(value, str) else [id(plans[end.index]) for end in value.ends]
+            users = [] if isinstance(value, str) else [plans[end.index] for end in value.ends]
             memo.tensors[name] = value, users
         value, users = memo.tensors[name]
         if not isinstance(value, str):
@@ -318,18 +318,18 @@ def values_of(
     return {key: pinned.get(key) or found[key] for key in uses if key is not None}
 
 
-def _users(ends: Sequence[End], plans: Sequence[Plan], held: ResidentEnds) -> Hashable:
+def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], held: ResidentEnds) -> Hashable:
     """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
     found: list[Hashable] = []
     for end in ends:
-        found += id(plans[end.index]), end.side
+        found += plans[end.index], end.side
         if end.index in held.clustered and (cluster := held.cluster_of.get((end.index, end.side))) is not None:
-            found.append(tuple((id(plans[other.index]), other.side) for other in cluster.ends))
+            found.append(tuple((plans[other.index], other.side) for other in cluster.ends))
     return tuple(found)
 
 
 def _value(
-    key: Hashable, ends: list[End], plans: Sequence[Plan], held: ResidentEnds, about: Stored, choices: Choices
+    key: Hashable, ends: list[TaskOperand], plans: Sequence[Plan], held: ResidentEnds, about: Stored, choices: Choices
 ) -> ResidentValue | str:
     produced = ends[0].side == RESULT
     written = about.surface and produced
@@ -361,13 +361,13 @@ def _value(
     return value if produced or _loads_alone(0, plans, value) else BACK
 
 
-def _followers(end: End, held: ResidentEnds) -> list[End]:
+def _followers(end: TaskOperand, held: ResidentEnds) -> list[TaskOperand]:
     """The end, and those that read the region in which its task keeps the operand."""
     cluster = held.cluster_of.get((end.index, end.side))
     return [end] if cluster is None else cluster.ends
 
 
-def _regions(layout: RowLayout, ends: Sequence[End]) -> Iterator[Region | None]:
+def _regions(layout: RowLayout, ends: Sequence[TaskOperand]) -> Iterator[Region | None]:
     """Of each end, up to the first that has none."""
     for end in ends:
         assert end.dma is not None
@@ -377,7 +377,7 @@ def _regions(layout: RowLayout, ends: Sequence[End]) -> Iterator[Region | None]:
             return
 
 
-def _may_turn(plan: Plan, end: End, held: ResidentEnds, written: bool) -> bool:
+def _may_turn(plan: Plan, end: TaskOperand, held: ResidentEnds, written: bool) -> bool:
     """Whether the task can find or leave this operand in L2 instead."""
     cluster = held.cluster_of.get((end.index, end.side))
     if end.side == RESULT:
@@ -390,7 +390,7 @@ def _may_turn(plan: Plan, end: End, held: ResidentEnds, written: bool) -> bool:
 
 def _pad(
     layout: RowLayout,
-    ends: Sequence[End],
+    ends: Sequence[TaskOperand],
     regions: Sequence[Region | None],
     plans: Sequence[Plan],
     choices: Choices,

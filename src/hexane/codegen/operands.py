@@ -1,6 +1,6 @@
-"""The ends of a task: what it reads and writes, as stored extents, a walk through DRAM, or a region of L2.
+"""The operands of a task: what it reads and writes, as stored extents, a walk through DRAM, or a region of L2.
 
-A plan says what a task computes; the ends say which bytes it touches (docs/reference/engine-h13.md 7.1, 8.6).
+A plan says what a task computes; its operands say which bytes it touches (docs/reference/engine-h13.md 7.1, 8.6).
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from hexane.codegen.geometry import up
-from hexane.codegen.operations import Axes, Element, PeKind, ResultType, SourceType
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.geometry import ceil_div, up
+from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
+from hexane.codegen.plan import RESULT, SECOND, SOURCE, Dma, Plan, Region
 from hexane.isa.tiles import source_rows
 
 UNIT = 16
 """Bytes that L2 counts in."""
-
-SOURCE, SECOND, RESULT = "source", "source2", "result"
 
 TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
 
@@ -32,7 +30,7 @@ class Extents(NamedTuple):
     w: int
 
 
-class End(NamedTuple):
+class TaskOperand(NamedTuple):
     """One operand or the result of one task.
 
     ``dma`` is None where the data are in L2 alone (also those of a staging pair). ``passes``: a window, a ring or an
@@ -53,24 +51,26 @@ class End(NamedTuple):
         region = self.region
         return (region.group, region.depth, region.channel, region.row)
 
-    def at(self, index: int) -> End:
+    def at(self, index: int) -> TaskOperand:
         """The same of another task."""
-        return self if index == self.index else End(index, *self[1:])
+        return self if index == self.index else TaskOperand(index, *self[1:])
 
 
-def ends_of(plan: Plan, index: int) -> Iterator[End]:
+def operand_of(plan: Plan, side: str) -> TaskOperand:
+    """One of them, as of task 0."""
+    return (_source if side == SOURCE else _second if side == SECOND else result_of)(plan, 0)
+
+
+def operands_of(plan: Plan, index: int) -> Iterator[TaskOperand]:
     """Sources, then the result."""
     yield _source(plan, index)
     if plan.kind in TWO_OPERANDS:
         yield _second(plan, index)
-    yield _result(plan, index)
+    yield result_of(plan, index)
 
 
-def _width(element: Element) -> int:
-    return 2 if element is Element.FP16 else 1
-
-
-def _data(plan: Plan, broadcast: Axes) -> Extents:
+def read_extents(plan: Plan, broadcast: Axes) -> Extents:
+    """Elements of a source that is repeated along some axes, before it is transposed."""
     if broadcast is Axes.NONE:
         return Extents(plan.groups, plan.d, plan.c, plan.h, plan.w)
     return Extents(
@@ -86,44 +86,44 @@ def _turned(extents: Extents, turned: bool) -> Extents:
     return Extents(extents.g, extents.d, extents.w, extents.h, extents.c) if turned else extents
 
 
-def _source(plan: Plan, index: int) -> End:
+def _source(plan: Plan, index: int) -> TaskOperand:
     by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM) and not plan.src_staged
-    return End(
+    return TaskOperand(
         index,
         SOURCE,
-        _turned(_data(plan, plan.broadcast1), plan.transpose1),
-        _width(plan.in_format),
+        _turned(read_extents(plan, plan.broadcast1), plan.transpose1),
+        plan.in_format.bytes,
         plan.src if by_dma else None,
         plan.source,
         plan.reads.type is SourceType.DMA_STREAM,
     )
 
 
-def _second(plan: Plan, index: int) -> End:
-    extents = _data(plan, plan.broadcast2)
+def _second(plan: Plan, index: int) -> TaskOperand:
+    extents = read_extents(plan, plan.broadcast2)
     if plan.kind is PeKind.SCALE_SHIFT:
         extents = extents._replace(d=1, h=2, w=1)
-    return End(
+    return TaskOperand(
         index, SECOND, _turned(extents, plan.transpose2), 2, plan.src2, plan.source2, passes=plan.src2 is not None
     )
 
 
-def _result(plan: Plan, index: int) -> End:
+def result_of(plan: Plan, index: int) -> TaskOperand:
     extents = Extents(plan.groups, plan.dout, plan.cout, plan.hout, plan.wout * plan.ox)
     if plan.kind.reduces:
         extents = extents._replace(d=1, h=1, w=1)
-    return End(
+    return TaskOperand(
         index,
         RESULT,
         _turned(extents, plan.out_trans or plan.transpose_out),
-        _width(plan.out_format),
+        plan.out_format.bytes,
         None if plan.dst_staged else plan.dst,
         plan.result,
         plan.writes.type is ResultType.DMA_STREAM,
     )
 
 
-def stays_in_l2(plan: Plan, end: End) -> bool:
+def stays_in_l2(plan: Plan, end: TaskOperand) -> bool:
     """Whether other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
     if end.side == RESULT:
         return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
@@ -132,7 +132,7 @@ def stays_in_l2(plan: Plan, end: End) -> bool:
     return plan.reads.type is not SourceType.DMA_STREAM
 
 
-def span(end: End, extents: Extents | None = None) -> int:
+def span(end: TaskOperand, extents: Extents | None = None) -> int:
     """Bytes of L2 from the region's base to its last element, whole units."""
     extents = extents or end.extents
     region = end.region
@@ -141,14 +141,14 @@ def span(end: End, extents: Extents | None = None) -> int:
     return last + up(w * end.element, UNIT)
 
 
-def held(plan: Plan, end: End) -> int:
+def held(plan: Plan, end: TaskOperand) -> int:
     """Bytes of L2 that an end takes while its task runs (docs/reference/engine-h13.md 7.4, 7.5)."""
     if end.side == RESULT and plan.writes.automatic:
         return result_buffer(plan, end)
     return span(end, at_once(plan, end))
 
 
-def at_once(plan: Plan, end: End) -> Extents:
+def at_once(plan: Plan, end: TaskOperand) -> Extents:
     """The part of an end with strides that is in L2 at one time."""
     extents = end.extents
     if end.passes or plan.reads.type is SourceType.STRIPS or plan.writes.type is ResultType.STRIPS:
@@ -161,14 +161,14 @@ def at_once(plan: Plan, end: End) -> Extents:
     return extents
 
 
-def tile_rows(plan: Plan, end: End) -> int:
+def tile_rows(plan: Plan, end: TaskOperand) -> int:
     """Rows of an end that one tile of its task needs room for."""
     if end.side == RESULT or plan.unit == "PE":
         return plan.tile
     return source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)[0]
 
 
-def result_buffer(plan: Plan, end: End) -> int:
+def result_buffer(plan: Plan, end: TaskOperand) -> int:
     """Bytes behind the base of an automatic buffer: two rows of patches, or the whole result if that is less.
 
     Source: docs/reference/engine-h13.md 7.5; of a planar task INFERRED.
@@ -179,5 +179,22 @@ def result_buffer(plan: Plan, end: End) -> int:
     return min(extents.h, 2 * patch) * row
 
 
-def elements(end: End) -> int:
+def elements(end: TaskOperand) -> int:
     return prod(end.extents)
+
+
+def read_again(plan: Plan, end: TaskOperand) -> int:
+    """Bytes of the rows of a source that two tiles of a task read."""
+    if end.side != SOURCE or plan.unit != "NE" or plan.tile >= plan.hout:
+        return 0
+    rows = (ceil_div(plan.hout, plan.tile) - 1) * max(0, plan.kh - plan.sy)
+    return rows * elements(end) // end.extents.h * end.element
+
+
+def bursts(dma: Dma, extents: Extents) -> int:
+    """Bytes that a walk through DRAM moves: whole rows of 64-byte bursts, never more than the row stride."""
+    g, d, c, h, w = extents
+    row = up(w * dma.element * dma.interleave, 64)
+    if h > 1 and dma.row:
+        row = min(row, dma.row)
+    return ceil_div(g * d * c, dma.interleave) * h * row
