@@ -9,6 +9,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import hexane
+from hexane.errors import UnsupportedError
 from hexane.graph import GraphBuilder
 
 from .levels import agreed
@@ -191,3 +192,17 @@ def test_a_kernel_that_is_computed_stays_on_the_host():
     b.output(b.conv(x=x, weight=weight))
     (segment,) = hexane.compile(b.graph).segments
     assert segment.kind == "host" and "weights are computed" in segment.reason
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_the_form_is_inferred_whatever_its_tasks_are(chip):
+    """No mark is stronger than the rewriting: a convolution of depth 1 to 1 is one task that Apple's programs show."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 6, 8, 8), "fp16")
+    b.output(b.conv(x=x, weight=np.full((8, 4, 1, 1, 1), 0.1, np.float16), name="y"))
+    program = hexane.compile(b.graph, chip)
+    marks = [plan.evidence for segment in program.segments for plan in segment.plans]
+    assert marks and set(marks) == {"INFERRED"}, marks
+    assert hexane.check(b.graph, chip, as_="hexane").rows[-1].evidence == "INFERRED"
+    with pytest.raises(UnsupportedError, match="inferred only \\(a window over depth as one over rows"):
+        hexane.compile(b.graph, chip, strict=True)

@@ -130,6 +130,18 @@ def test_text_goes_in() -> None:
             program.run({"s": wrong})
 
 
+def test_text_passes_through() -> None:
+    model = model_of([node("Identity", ["s"], ["t"])], [info("s", STRING, [3])], [info("t", STRING, [3])])
+    given = np.array(["b", "", "long text"])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"s": given.astype(object)})[0].tolist() == given.tolist()
+    graph = load_onnx(model)
+    for chip in ("M1", "M4"):
+        assert hexane.compile(graph, chip).run({"s": given})["t"].tolist() == given.tolist()
+        (row,) = hexane.check(graph, chip).rows
+        assert row.place == "host" and "text" in row.reason and "fp16 holds" not in row.advice
+
+
 def test_arrays_say_their_shapes(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((5, 3, 16)))
     np.savez(tmp_path / "all.npz", x=np.zeros((1, 3, 8)), m=np.zeros((2, 2)))

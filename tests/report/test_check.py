@@ -355,3 +355,15 @@ def test_linear_takes_constant_weights_only(chip: str) -> None:
     rows = {row.op: row for row in hexane.check(b.graph, chip=chip).rows}
     assert (rows["linear"].apple, rows["matmul"].apple) == ("host", "engine")
     assert rows["linear"].hexane == "host"
+
+
+def test_advice_for_work_on_indices_is_about_the_indices() -> None:
+    """``mod`` of int64 indices written with other ops would have int64 indices still."""
+    b = GraphBuilder()
+    b.output(b.op("mod", x=b.input("i", (1, 8), "int32"), y=np.int32(4)))
+    for chip in ("M1", "M4"):
+        (row,) = hexane.check(b.graph, chip).rows
+        assert row.place == "host" and "indices" in row.advice and "floor_div" not in row.advice
+    b = GraphBuilder()
+    b.output(b.op("mod", x=b.input("x", (1, 8), "fp16"), y=np.float16(4)))
+    assert "floor_div" in hexane.check(b.graph, "M4").rows[-1].advice

@@ -102,8 +102,11 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     when none takes the op.
     """
     choice = _select(op, context, strict=strict)
+    notes = dict.fromkeys(covered.unshown for covered in choice.ops if covered.unshown)
     if not context.target.shows(choice.recipe.name):
-        note = f"no program of {context.target.name} shows {choice.recipe.name}"
+        notes[f"no program of {context.target.name} shows {choice.recipe.name}"] = None
+    if notes:
+        note = "; ".join(notes)
         if strict:
             raise UnsupportedError(f"inferred only ({note})", where=op.describe(), code=Reason.EVIDENCE)
         choice.fragment.evidence(Evidence.INFERRED, note)

@@ -15,7 +15,7 @@ from hexane.passes.attention import operands_of_attention, square_up
 from hexane.passes.column_ops import ColumnWriter, back
 from hexane.passes.column_price import SUMS, is_cheaper_turned
 from hexane.passes.column_relations import Analysis, images_of, relation
-from hexane.passes.rewriting import hand_down_names
+from hexane.passes.rewriting import hand_down
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
@@ -159,7 +159,7 @@ def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
                     writer.twins.setdefault(plain, made)
         wanted = tuple(made for made in results if made is not None)
         if len(wanted) == len(results):
-            hand_down_names(op, wanted, behind)
+            hand_down(op, wanted, behind)
             replace_op(op, wanted)
             continue
         for value, plain in zip(op.outputs, results):  # some pieces of a split go on turned, others do not

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 Rule = Callable[["Op", GraphBuilder], "Value | tuple[Value, ...] | None"]
 
 
-def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
+def sweep(function: Function, rules: Mapping[str, Rule], unshown: str = "") -> int:
     """Apply the rule of each op's type once, in order, inner blocks included; how many ops were replaced.
 
-    One builder serves the whole sweep, so that the cost is linear in the number of ops.
+    New ops are ``unshown`` (`Op.unshown`) as the rules say, or as the op was that they replace. One builder serves the
+    whole sweep, so that the cost is linear in the number of ops.
     """
     builder: GraphBuilder | None = None
     count = 0
@@ -39,7 +40,7 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
         behind = op._previous
         results = rule(op, builder)
         if results is not None:
-            hand_down_names(op, results, behind)
+            hand_down(op, results, behind, unshown)
             replace_op(op, results)
             count += 1
     return count
@@ -50,8 +51,8 @@ def _is_empty(op: Op) -> bool:
     return bool(op.outputs) and all(isinstance(v.type, TensorType) and 0 in v.type.shape for v in op.outputs)
 
 
-def hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | None) -> None:
-    """A value that a rule made in place of another one is the same value, so it has the same name.
+def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, unshown: str = "") -> None:
+    """A value that a rule made in place of another one is the same value, so it has the same name; see `Op.unshown`.
 
     Reports and errors per layer find it under the network's own name. Values that were there before keep theirs, and
     so do outputs, whose names are handed on with their uses.
@@ -60,6 +61,7 @@ def hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | Non
     fresh = op._previous
     while fresh is not None and fresh is not behind:
         made.add(fresh)
+        fresh.unshown = fresh.unshown or unshown or op.unshown
         fresh = fresh._previous
     for old, new in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
         if new.op in made and not old.is_output and not new.is_output and new.type == old.type:

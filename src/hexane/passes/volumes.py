@@ -33,9 +33,9 @@ LOWEST = -65504.0
 
 def legalise_volumes(function: Function) -> int:
     """Take volumes apart: depth taps become channels of a two-dimensional convolution, pools go axis by axis."""
-    rules = dict.fromkeys(with_trait(REDUCES), _reduction) | dict.fromkeys(("avg_pool", "max_pool"), _pool)
-    rules |= {"conv": _convolution, "conv_transpose": _transposed, "layer_norm": _layer_norm}
-    return sweep(function, rules)
+    windows = {"conv": _convolution, "conv_transpose": _transposed, "avg_pool": _pool, "max_pool": _pool}
+    whole = dict.fromkeys(with_trait(REDUCES), _reduction) | {"layer_norm": _layer_norm}
+    return sweep(function, windows, "a window over depth as one over rows") + sweep(function, whole)
 
 
 def _is_volume(op: Op) -> bool:

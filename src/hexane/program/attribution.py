@@ -6,7 +6,7 @@ Verdicts by op and the shares of multiply-accumulates come from here, so that th
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpPlace:
-    """An op of the compiled program: the number of its segment, its value's name, and how errors call it."""
+    """An op of the compiled program: the number of its segment, its value's name, and how errors call it.
+
+    ``way``: as errors call them, all ops of the program between the operands of the network's op and its result.
+    """
 
     segment: int
     name: str
     label: str
+    way: tuple[str, ...] = ()
 
 
 def visible_ops(graph: Graph) -> list[Op]:
@@ -41,8 +45,34 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
         for described in segment.ops
     }
     stands_for = stand_ins(graph, compiled)
-    stands_for.update(_work_elsewhere(graph, segments, compiled, stands_for))
-    return {name: compiled[other] for name, other in stands_for.items()}
+    makers = {
+        value.name: op
+        for segment in segments
+        for part in (segment.source or segment.graph,)
+        if part is not None
+        for op in part.main.ops
+        for value in op.outputs
+    }
+    given = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
+    stands_for.update(_work_elsewhere(graph, makers, given, compiled, stands_for))
+    places = {}
+    for name, other in stands_for.items():
+        way = [maker.outputs[0].name for maker in _way(name if name in makers else other, makers, given)]
+        places[name] = replace(compiled[other], way=tuple(compiled[part].label for part in way if part in compiled))
+    return places
+
+
+def _way(name: str, makers: Mapping[str, Op], given: Set[str]) -> Iterator[Op]:
+    """The ops of the compiled program that make a value of that name from values that the network has itself."""
+    waiting: list[Op | None] = [makers.get(name)]
+    visited: set[Op] = set()
+    while waiting:
+        maker = waiting.pop()
+        if maker is None or maker in visited:
+            continue
+        visited.add(maker)
+        yield maker
+        waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in given]
 
 
 def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
@@ -96,21 +126,16 @@ def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _work_elsewhere(
-    graph: Graph, segments: Sequence[Segment], compiled: dict[str, OpPlace], stands_for: dict[str, str]
+    graph: Graph,
+    makers: Mapping[str, Op],
+    given: Set[str],
+    compiled: dict[str, OpPlace],
+    stands_for: dict[str, str],
 ) -> dict[str, str]:
     """Ops whose work is not in what stands for them: the product of a sum, the op in front of a copy, by its new name.
 
     A pass that turns a result around gives its name to the copy behind it; the work is in front of the copy.
     """
-    names = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
-    makers = {
-        value.name: op
-        for segment in segments
-        for part in (segment.source or segment.graph,)
-        if part is not None
-        for op in part.main.ops
-        for value in op.outputs
-    }
     elsewhere = {}
     for op in visible_ops(graph):
         name = op.outputs[0].name
@@ -120,17 +145,12 @@ def _work_elsewhere(
         sums = bool(macs_of(op))
         if not _copies(maker) and (name in compiled or not sums):
             continue
-        waiting: list[Op | None] = [maker]
-        visited: set[Op] = set()
-        while waiting:
-            maker = waiting.pop()
-            if maker is None or maker in visited:
-                continue
-            visited.add(maker)
-            if maker.outputs[0].name in compiled and (macs_of(maker) if sums else not _copies(maker)):
-                elsewhere[name] = maker.outputs[0].name
-                break
-            waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in names]
+        way = [part for part in _way(maker.outputs[0].name, makers, given) if part.outputs[0].name in compiled]
+        alike = [part for part in way if part.type == op.type] or [
+            part for part in way if (macs_of(part) if sums else not _copies(part))
+        ]
+        if alike:
+            elsewhere[name] = alike[0].outputs[0].name
     return elsewhere
 
 

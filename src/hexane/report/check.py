@@ -333,7 +333,8 @@ def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> Placement:
     if reason == f"the engine has no {op.type}" and support(op.type, chips.get(program.chip)).verdict != REFUSED:
         reason = f"hexane has no tasks for this form of {op.type}"
     if segment.kind == ENGINE:
-        evidence = Evidence(segment.evidence.get(place.label, Evidence.APPLE))
+        marks = [part.evidence.get(label) for part in program.segments for label in (place.label, *place.way)]
+        evidence = chips.weakest(Evidence.APPLE, *(Evidence(mark) for mark in marks if mark))
         return Placement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"

@@ -16,7 +16,7 @@ from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, suppor
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
-from hexane.graph.types import TensorType
+from hexane.graph.types import STRINGS, TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
 from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
@@ -117,9 +117,11 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
         return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)
     against = objections(op, chip)
     whole = [objection for objection in against if objection.rule.endswith("operation")]
+    types = [objection for objection in against if objection.rule in ("element_type", "text")]
     against = whole or against  # of an op that the compiler lacks, types and extents are beside the point
     if against:
-        advice = "; ".join(dict.fromkeys(objection.advice for objection in against))
+        helps = types if whole else against  # written with other ops it would have the same types
+        advice = "; ".join(dict.fromkeys(objection.advice for objection in helps or against))
         first = against[0]
         return Placement("host", first.reason, first.evidence, advice, tuple(o.rule for o in against))
     if row.verdict == BRIDGED:
@@ -167,6 +169,13 @@ _POSITIONS = ("indices", "begin", "end", "stride", "size")
 """Operands that say where to read: another rule speaks of them."""
 
 
+@rule("leave text to the host, or make numbers of it before the network", "docs/reference/limits.md 1.3")
+def text(op: Op, chip: Chip) -> Found:
+    """{value} is text, and the engine computes with numbers"""
+    inputs = [v for v in op.operands() if not v.is_constant and isinstance(v.type, TensorType)]
+    return next(({"value": value.name} for value in inputs if value.dtype in STRINGS), None)
+
+
 @rule(
     "leave work on indices to the host, or end the engine part before it (fp16 holds every integer up to 2048 only); "
     "convert other types to fp16",
@@ -176,7 +185,7 @@ def element_type(op: Op, chip: Chip) -> Found:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
     positions = [v for name in _POSITIONS if isinstance(v := op.inputs.get(name), Value)]
     for value in _tensors(op):
-        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool") and value not in positions:
+        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool", *STRINGS) and value not in positions:
             return {"value": value.name, "dtype": value.dtype, "limit": "fp16"}
     return None
 

@@ -21,6 +21,7 @@ import numpy as np
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.types import STRINGS
 from hexane.lowering.fusion import fused_ops
 
 if TYPE_CHECKING:
@@ -105,6 +106,5 @@ def fp16(value: float) -> float:
 def need_fp16(*values: Value) -> None:
     for value in values:
         if value.dtype != "fp16":
-            raise UnsupportedError(
-                f"{value.name} is {value.dtype}; the engine computes in fp16", code=Reason.ELEMENT_TYPE
-            )
+            kind = "text" if value.dtype in STRINGS else value.dtype
+            raise UnsupportedError(f"{value.name} is {kind}; the engine computes in fp16", code=Reason.ELEMENT_TYPE)

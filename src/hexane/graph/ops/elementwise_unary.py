@@ -14,7 +14,7 @@ from hexane.graph.numeric import erf as erf_values
 from hexane.graph.ops._gradients import passed, zero
 from hexane.graph.registry import op
 from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE, SAME_VALUES
-from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
+from hexane.graph.types import ANY, DTYPES, STRINGS, TensorType, dtype_name, eval_dtype
 
 _FLOAT: dict[str, Any] = {
     "exp": (np.exp, "e to the power x", lambda d: d.grad * d.out),
@@ -48,9 +48,10 @@ for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": _NOT}, "
     for _name, (_function, _about, _derivative) in _table.items():
         _traits = ELEMENTWISE | NEVER_NEGATIVE if _name in _AT_LEAST_ZERO else ELEMENTWISE
         op(_name, f"x:{_letter}", about=_about, traits=_traits, derivative=_derivative)(lambda x, _f=_function: _f(x))
-op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself", traits=SAME_VALUES, derivative=passed)(
-    lambda x: x
-)
+op(
+    "identity", "x:A", A=ANY | STRINGS, infer=lambda x: x, dynamic=True, about="x itself, text too", traits=SAME_VALUES,
+    derivative=passed,
+)(lambda x: x)  # fmt: skip
 
 
 @op(

@@ -17,7 +17,7 @@ from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
 from hexane.passes.layouts.axes import FreeRegion, reduced_axes, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
-from hexane.passes.rewriting import hand_down_names
+from hexane.passes.rewriting import hand_down
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -161,7 +161,7 @@ class _Rewriting:
             behind = op._previous
             made = self._made(op)
             results = tuple(self._result(value, result, op) for value, result in zip(op.outputs, made))
-            hand_down_names(op, results, behind)
+            hand_down(op, results, behind)
             for value, result in zip(op.outputs, results):
                 replace_uses(value, result)
             old.append(op)
