@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import struct
 import sys
 import tempfile
 import traceback
@@ -19,6 +20,7 @@ import pytest
 import hexane
 from hexane.program import Program
 from hexane.runtime.devices.linux import LinuxEngine
+from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import PATH
 from report.networks import small
 from runtime.drivers import CHIPS, DRIVERS
@@ -26,7 +28,7 @@ from runtime.drivers import CHIPS, DRIVERS
 if not sys.platform.startswith("linux"):
     pytest.skip("buffers are passed between processes as Linux does it", allow_module_level=True)
 
-from hexane.runtime.virtual.remote import Kill, RemoteBorder, Server
+from runtime.remote_device import Kill, RemoteBorder, Server
 
 INPUT = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float16)
 
@@ -124,3 +126,68 @@ def test_pointers_are_read_out_of_the_caller() -> None:
         server.wait()
         assert device.faults.calls["PROG_LOAD"] == 1, "the second process finds the program by its digest"
         assert device.faults.calls["PROG_LOOKUP"] == 2
+
+
+def _in_child(work: Any) -> int:
+    """A function in a process of its own; 0 where it ended."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _opened(path: str) -> tuple[RemoteBorder, int, uapi.BoInit, Any]:
+    border = RemoteBorder(path)
+    fd, request = border.open(PATH), uapi.BoInit(size=0x4000)
+    border.ioctl(fd, uapi.BO_INIT, request)
+    return border, fd, request, border.mmap(fd, 0x4000, request.offset)
+
+
+MALFORMED = [b"{{{{", b"[1]", b"{}", b'{"call": "munmap", "mapping": 7}', b'{"call": "ioctl", "fd": "x"}', b"7" * 9,
+             b'{"call": "open", "path": 3}', b"[" * 60_000]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", MALFORMED)
+def test_a_message_that_is_no_request_leaves_nothing(words: bytes) -> None:
+    with _served("omarchy") as (device, server, path):
+        head = struct.pack("<II", len(words), 0)
+        assert _in_child(lambda: _opened(path)[0].link.sendall(head + words)) == 0
+        server.wait()
+        assert device.left_behind() == []
+        assert _child(path, CHIPS["omarchy"], runs=1) == 0
+
+
+def test_files_and_memory_are_a_process_s_own() -> None:
+    with _served("omarchy") as (device, server, path):
+        border, fd, request, view = _opened(path)
+        view[:4] = b"MINE"
+        assert os.stat(path).st_mode & 0o777 == 0o600
+
+        def other() -> None:
+            stranger = RemoteBorder(path)
+            for call in (
+                lambda: stranger.mmap(fd, 0x4000, request.offset),
+                lambda: stranger.ioctl(fd, uapi.BO_FREE, uapi.BoFree(handle=request.handle)),
+                lambda: stranger.close(fd),
+            ):
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    call()
+
+        assert _in_child(other) == 0
+        RemoteBorder(path).link.close()  # another link of this process ends, and what the first one has stays
+        buffer = next(iter(device.alive()))
+        with pytest.raises(OSError, match="not permitted"):
+            os.ftruncate(buffer.fd, 0)
+        assert bytes(view[:4]) == b"MINE" and border.open(PATH) != fd
+        border.link.close()
+        view.close()
+        server.wait()
+        assert device.left_behind() == []
+    assert not os.path.exists(path)

@@ -102,7 +102,7 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     when none takes the op.
     """
     choice = _select(op, context, strict=strict)
-    notes = dict.fromkeys(covered.unshown for covered in choice.ops if covered.unshown)
+    notes = dict.fromkeys(part.doubt for part in choice.ops if part.doubt)
     if not context.target.shows(choice.recipe.name):
         notes[f"no program of {context.target.name} shows {choice.recipe.name}"] = None
     if notes:

@@ -104,7 +104,7 @@ class Op:
     ``inputs`` is a read-only view of the operands by parameter name: a Value, or a tuple of Values for a variadic
     parameter. Change operands with ``set_input`` and ``remove_input`` only, so that the users of values stay known.
     ``opset`` is set where the op is written with another op set than its function's. ``inside`` is the function that an
-    op of type ``hexane.host`` stands for (``hexane.graph.whole``). ``unshown`` says of an op that a pass wrote why no
+    op of type ``hexane.host`` stands for (``hexane.graph.whole``). ``doubt`` says of an op that a pass wrote why no
     program of Apple's compiler shows that form, so that its tasks are INFERRED whatever they are by themselves.
     """
 
@@ -115,13 +115,13 @@ class Op:
         "attributes",
         "block",
         "blocks",
+        "doubt",
         "inputs",
         "inside",
         "name",
         "opset",
         "outputs",
         "type",
-        "unshown",
     )
 
     def __init__(
@@ -137,7 +137,7 @@ class Op:
     ) -> None:
         self.type = type
         self.inside = inside
-        self.unshown = ""
+        self.doubt = ""
         self.name = name
         self.opset = opset
         self.blocks: tuple[Block, ...] = tuple(blocks)

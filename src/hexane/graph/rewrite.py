@@ -279,7 +279,7 @@ def _copy_ops(ops: Iterable[Op], target: Block, copies: dict[Value, Value]) -> N
         }
         copy = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes),
                   inside=op.inside)  # fmt: skip
-        copy.unshown = op.unshown
+        copy.doubt = op.doubt
         results = []
         for value in op.outputs:
             result = _copied(value, copies)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Rule = Callable[["Op", GraphBuilder], "Value | tuple[Value, ...] | None"]
 
 
-def sweep(function: Function, rules: Mapping[str, Rule], unshown: str = "") -> int:
+def sweep(function: Function, rules: Mapping[str, Rule], doubt: str = "") -> int:
     """Apply the rule of each op's type once, in order, inner blocks included; how many ops were replaced.
 
-    New ops are ``unshown`` (`Op.unshown`) as the rules say, or as the op was that they replace. One builder serves the
+    New ops have this ``doubt`` (`Op.doubt`), or that of the op which they replace. One builder serves the
     whole sweep, so that the cost is linear in the number of ops.
     """
     builder: GraphBuilder | None = None
@@ -40,7 +40,7 @@ def sweep(function: Function, rules: Mapping[str, Rule], unshown: str = "") -> i
         behind = op._previous
         results = rule(op, builder)
         if results is not None:
-            hand_down(op, results, behind, unshown)
+            hand_down(op, results, behind, doubt)
             replace_op(op, results)
             count += 1
     return count
@@ -51,8 +51,8 @@ def _is_empty(op: Op) -> bool:
     return bool(op.outputs) and all(isinstance(v.type, TensorType) and 0 in v.type.shape for v in op.outputs)
 
 
-def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, unshown: str = "") -> None:
-    """A value that a rule made in place of another one is the same value, so it has the same name; see `Op.unshown`.
+def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, doubt: str = "") -> None:
+    """A value that a rule made in place of another one is the same value, so it has the same name; see `Op.doubt`.
 
     Reports and errors per layer find it under the network's own name. Values that were there before keep theirs, and
     so do outputs, whose names are handed on with their uses.
@@ -61,7 +61,7 @@ def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, uns
     fresh = op._previous
     while fresh is not None and fresh is not behind:
         made.add(fresh)
-        fresh.unshown = fresh.unshown or unshown or op.unshown
+        fresh.doubt = fresh.doubt or doubt or op.doubt
         fresh = fresh._previous
     for old, new in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
         if new.op in made and not old.is_output and not new.is_output and new.type == old.type:

@@ -53,16 +53,16 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
         for op in part.main.ops
         for value in op.outputs
     }
-    given = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
-    stands_for.update(_work_elsewhere(graph, makers, given, compiled, stands_for))
+    names = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
+    stands_for.update(_work_elsewhere(graph, makers, names, compiled, stands_for))
     places = {}
     for name, other in stands_for.items():
-        way = [maker.outputs[0].name for maker in _way(name if name in makers else other, makers, given)]
+        way = [maker.outputs[0].name for maker in _way(name if name in makers else other, makers, names)]
         places[name] = replace(compiled[other], way=tuple(compiled[part].label for part in way if part in compiled))
     return places
 
 
-def _way(name: str, makers: Mapping[str, Op], given: Set[str]) -> Iterator[Op]:
+def _way(name: str, makers: Mapping[str, Op], names: Set[str]) -> Iterator[Op]:
     """The ops of the compiled program that make a value of that name from values that the network has itself."""
     waiting: list[Op | None] = [makers.get(name)]
     visited: set[Op] = set()
@@ -72,7 +72,7 @@ def _way(name: str, makers: Mapping[str, Op], given: Set[str]) -> Iterator[Op]:
             continue
         visited.add(maker)
         yield maker
-        waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in given]
+        waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in names]
 
 
 def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
@@ -128,7 +128,7 @@ def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
 def _work_elsewhere(
     graph: Graph,
     makers: Mapping[str, Op],
-    given: Set[str],
+    names: Set[str],
     compiled: dict[str, OpPlace],
     stands_for: dict[str, str],
 ) -> dict[str, str]:
@@ -145,7 +145,7 @@ def _work_elsewhere(
         sums = bool(macs_of(op))
         if not _copies(maker) and (name in compiled or not sums):
             continue
-        way = [part for part in _way(maker.outputs[0].name, makers, given) if part.outputs[0].name in compiled]
+        way = [part for part in _way(maker.outputs[0].name, makers, names) if part.outputs[0].name in compiled]
         alike = [part for part in way if part.type == op.type] or [
             part for part in way if (macs_of(part) if sums else not _copies(part))
         ]

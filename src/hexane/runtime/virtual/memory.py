@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import sys
@@ -64,11 +65,12 @@ class VirtualBuffer:
 
     @classmethod
     def new(cls, size: int, iova: int, *, shared: bool) -> VirtualBuffer:
-        """Zeroed pages; ``shared`` ones lie in a file that another process can map."""
+        """Zeroed pages; ``shared`` ones lie in a file that another process can map and nobody can shorten."""
         if not shared:
             return cls(size, iova, mmap.mmap(-1, size))
-        fd = os.memfd_create("buffer")
+        fd = os.memfd_create("buffer", os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return cls(size, iova, mmap.mmap(fd, size), fd)
 
     def drop(self) -> None:

@@ -1,7 +1,8 @@
 """A virtual engine for other processes: the same five calls over a socket, buffers as shared memory.
 
-What a process leaves behind when it ends, or is killed, is then taken back as the kernel does it. Linux only: buffers
-are passed as open files, and pointers are read out of the calling process.
+What a process leaves behind when it ends, or is killed, is then taken back as the kernel does it. A link sees its own
+open files and mappings, and a message that is no request is EINVAL. Linux only: buffers are passed as open files, and
+pointers are read out of the calling process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import signal
 import socket
 import struct
 import threading
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.runtime.virtual.core import VirtualDevice
@@ -47,7 +49,13 @@ def _receive(link: socket.socket, fds: int = 0) -> tuple[dict[str, Any], bytes, 
     rest = b""
     while len(rest) < first + second:
         rest += _some(link, first + second - len(rest))
-    return json.loads(rest[:first]), rest[first:], descriptors
+    try:
+        words = json.loads(rest[:first])
+    except (ValueError, RecursionError):
+        words = None
+    if not isinstance(words, dict):
+        words = {"call": None}
+    return words, rest[first:], descriptors
 
 
 def _some(link: socket.socket, size: int) -> bytes:
@@ -65,6 +73,15 @@ class Kill:
     after: bool = True
 
 
+@dataclass
+class Peer:
+    """The other end of a link: its process, its open files, and its mappings by the number that it knows them by."""
+
+    process: int
+    files: list[int] = field(default_factory=list)
+    views: dict[int, Any] = field(default_factory=dict)
+
+
 class Server:
     """Answers the calls of other processes with one virtual device. A context manager.
 
@@ -80,8 +97,11 @@ class Server:
         self.kill = kill
         self.calls = 0
         self.threads: list[threading.Thread] = []
+        self.path = path
+        self.links: Counter[int] = Counter()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(path)
+        os.chmod(path, 0o600)
         self.listener.listen()
         self.accepting = threading.Thread(target=self._accept, daemon=True)
         self.accepting.start()
@@ -93,6 +113,7 @@ class Server:
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+        os.unlink(self.path)
         self.accepting.join()
         self.wait()
 
@@ -114,56 +135,73 @@ class Server:
     def _serve(self, link: socket.socket) -> None:
         raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process = _CREDENTIALS.unpack(raw)[0]
-        views: dict[int, Any] = {}
-        with link:
-            try:
+        peer = Peer(process)
+        self.links[process] += 1
+        try:
+            with link:
                 while True:
                     words, data, _ = _receive(link)
-                    self._answer(link, process, views, words, bytearray(data))
-            except (EOFError, OSError):
-                pass
-        self.device.end_process(process)
+                    self._answer(link, peer, words, bytearray(data))
+        except (EOFError, OSError):
+            pass
+        finally:
+            self.links[process] -= 1
+            self._end(peer)
 
-    def _answer(
-        self, link: socket.socket, process: int, views: dict[int, Any], words: dict[str, Any], data: bytearray
-    ) -> None:
+    def _end(self, peer: Peer) -> None:
+        """Take back what a link had; all that its process had, where this was the last one of the process."""
+        if not self.links[peer.process]:
+            self.device.end_process(peer.process)
+        for view in peer.views.values():
+            with contextlib.suppress(OSError):
+                self.device.munmap(view)
+        for fd in peer.files:
+            with contextlib.suppress(OSError):
+                self.device.close(fd)
+
+    def _answer(self, link: socket.socket, peer: Peer, words: dict[str, Any], data: bytearray) -> None:
         self.calls += 1
         dies = self.kill is not None and self.calls == self.kill.nth
         if dies and self.kill is not None and not self.kill.after:
-            os.kill(process, signal.SIGKILL)
+            os.kill(peer.process, signal.SIGKILL)
             return
         reply: dict[str, Any] = {"errno": 0}
         fd = -1
         try:
-            fd = self._perform(process, views, words, data, reply)
+            fd = self._perform(peer, words, data, reply)
         except OSError as error:
             reply["errno"] = error.errno or errno.EIO
+        except (KeyError, TypeError, ValueError, OverflowError):
+            reply["errno"] = errno.EINVAL
         if dies:
-            os.kill(process, signal.SIGKILL)
+            os.kill(peer.process, signal.SIGKILL)
             return
         _send(link, reply, bytes(data), fd)
 
-    def _perform(
-        self, process: int, views: dict[int, Any], words: dict[str, Any], data: bytearray, reply: dict[str, Any]
-    ) -> int:
-        device = self.device
-        call = words["call"]
+    def _perform(self, peer: Peer, words: dict[str, Any], data: bytearray, reply: dict[str, Any]) -> int:
+        device, call = self.device, words["call"]
+        if call in ("ioctl", "mmap", "close") and words["fd"] not in peer.files:
+            raise OSError(errno.EBADF, "not an open file of this link")
         if call == "open":
-            reply["fd"] = device.open(words["path"], process)
+            reply["fd"] = device.open(words["path"], peer.process)
+            peer.files.append(reply["fd"])
         elif call == "ioctl":
             device.ioctl(words["fd"], words["request"], data)
         elif call == "mmap":
             view = device.mmap(words["fd"], words["size"], words["offset"])
             mapping = next(m for m in device.mappings if m.view is view)
             reply["mapping"], reply["size"] = id(mapping), len(view)
-            views[id(mapping)] = view
+            peer.views[id(mapping)] = view
             return mapping.buffer.fd
         elif call == "munmap":
-            device.munmap(views.pop(words["mapping"]))
+            device.munmap(peer.views.pop(words["mapping"]))
         elif call == "close":
             device.close(words["fd"])
+            peer.files.remove(words["fd"])
         elif call == "attribute":
             reply["text"] = device.attribute(words["path"], words["name"])
+        else:
+            raise OSError(errno.EINVAL, "no such call")
         return -1
 
 
