@@ -410,6 +410,23 @@ def test_addresses_never_overlap(rows):
             assert a.last < b.first or b.last < a.first or a.end <= b.base or b.end <= a.base
 
 
+class Unsorted(Arena):
+    """Each block is compared with all that are placed."""
+
+    def _between(self, first, last):
+        return sorted({block for row in self._placed.values() for block in row}, key=lambda b: (b.base, b.first))
+
+
+@given(st.lists(st.tuples(st.integers(1, 6000), st.integers(0, 400), st.integers(0, 90)), max_size=60))
+@settings(deadline=None, max_examples=60)
+def test_addresses_are_those_of_a_comparison_with_every_block(rows):
+    """Blocks of stretches of tasks: some live in one of them, some through several."""
+    own, other = ([ArenaBlock(size, a, a + n, unit=64, offset=a % 3 * 16) for size, a, n in rows] for _ in range(2))
+    Arena(0, 500, 16 << 10).place_all(own)
+    Unsorted(0, 500, 16 << 10).place_all(other)
+    assert [block.base for block in own] == [block.base for block in other]
+
+
 def gate_before_convolutions():
     """A map times one number per channel, which the product finds in L2, and convolutions behind it."""
     rng = np.random.default_rng(2)

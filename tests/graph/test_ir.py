@@ -204,3 +204,15 @@ def test_half_values_are_rounded_at_the_border_or_everywhere():
     assert np.isinf(graph.evaluate({"x": [4]}, typed=True)["y"][0])
     assert np.isinf(graph.evaluate({"x": [4]})["z"][0])
     assert graph.evaluate({"x": [2049]}, typed=True)["y"].dtype == np.float16
+
+
+def test_some_ops_in_the_order_of_their_block():
+    graph = small()
+    for _ in range(3):
+        for op in list(graph.main.ops):
+            builder_before(op).relu(x=graph.main.inputs[0])
+    ops = list(graph.main.ops)
+    rng = np.random.default_rng(0)
+    for count in range(1, len(ops) + 1):
+        wanted = [ops[i] for i in rng.choice(len(ops), count, replace=False)]
+        assert graph.main.ops.sort(wanted) == tuple(sorted(wanted, key=ops.index))

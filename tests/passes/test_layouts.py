@@ -12,6 +12,7 @@ from hexane import chips, passes
 from hexane.graph import GraphBuilder
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
+from hexane.passes.layouts import rewrite
 from hexane.passes.layouts.axes import regions
 from hexane.passes.layouts.cost import terms
 
@@ -266,3 +267,34 @@ def test_where_a_cut_is_off_the_grid(name):
     b.output(b.relu(x=made))
     (region,) = regions(b.graph.main)
     assert {term.axes for term in terms(region) if term.kind == "cut"} == ({axes} if axes else set())
+
+
+def merged(chain, wish):
+    """As `Chain.merge`, counted from the front."""
+    common = [number for number in wish if number in chain]
+    if common != [number for number in chain if number in common]:
+        return chain
+    grown = list(chain)
+    for at, number in enumerate(wish):
+        if number not in grown:
+            grown.insert(grown.index(wish[at - 1]) + 1 if at else grown.index(common[0]), number)
+    return grown
+
+
+def test_chains_of_classes_grow_as_plain_lists_do(monkeypatch):
+    """Also where the gaps between labels are used up."""
+    monkeypatch.setattr(rewrite, "GAP_BITS", 2)
+    rng = np.random.default_rng(4)
+    grown = 0
+    for _ in range(40):
+        row = [0, 1]
+        chain = rewrite.Chain(row)
+        for _ in range(60):
+            wish = [int(number) for number in rng.choice(len(row) + 4, 4, replace=False)]
+            if 0 < sum(number in row for number in wish) < 4:
+                longer = merged(row, wish)
+                assert chain.merge(wish) == (longer is not row)
+                grown += longer is not row
+                row = longer
+            assert chain.numbers == row and sorted(chain.labels, key=chain.labels.get) == row
+    assert grown > 400

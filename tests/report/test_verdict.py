@@ -289,3 +289,16 @@ def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatc
     kept = run_network(tiny(), x, name="tiny", autoscale=True)
     assert kept.autoscale is not None and kept.autoscale["layers"] == {} and "was not kept" in kept.autoscale["text"]
     assert np.array_equal(kept.outputs["out"], same.outputs["out"])
+
+
+def test_an_error_without_bound_is_no_help_after_another() -> None:
+    """float32 gives zeros, the engine something else: that is infinitely wrong before and after."""
+    from hexane.report.scaling import _helps
+
+    nothing, something = np.zeros(4, np.float32), np.ones(4, np.float32)
+    before, after = (agreement("y", something * scale, nothing) for scale in (1.0, 0.5))
+    assert before.relative == after.relative == np.inf
+    assert not _helps([before], [after])
+    assert _helps([before], [agreement("y", nothing, nothing)])
+    finite, nearer = (agreement("y", np.float32([1, y]), np.float32([1, 1])) for y in (2, 1.5))
+    assert _helps([finite], [nearer]) and not _helps([finite], [finite])

@@ -7,7 +7,8 @@ removing cost nothing, and every value knows who uses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -254,6 +255,22 @@ class OpList:
 
     def __getitem__(self, index: Any) -> Any:
         return list(self)[index]
+
+    def sort(self, ops: Collection[Op]) -> tuple[Op, ...]:
+        """Some ops of the list in its order, in the time that a walk over the stretch takes in which they stand."""
+        wanted = set(ops)
+        first = next(iter(ops))
+        row, before, behind = deque([first]), first._previous, first._next
+        while len(row) < len(wanted) and (before is not None or behind is not None):
+            if before is not None:
+                if before in wanted:
+                    row.appendleft(before)
+                before = before._previous
+            if behind is not None:
+                if behind in wanted:
+                    row.append(behind)
+                behind = behind._next
+        return tuple(row)
 
     def insert(self, op: Op, before: Op | None = None) -> None:
         """Put ``op`` before another op of the list, or at the end."""

@@ -86,12 +86,15 @@ def _rows(session: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]
 
 
 def _helps(before: list[Agreement], after: list[Agreement]) -> bool:
-    """Whether the worst output is nearer by more than a little, with no verdict worse and no new infinity."""
+    """Whether the worst output is nearer by more than a little, with no verdict worse and no new infinity.
+
+    An error without bound after one without bound is not nearer.
+    """
     words = [(WORDS.index(word_for(a)), WORDS.index(word_for(b))) for a, b in zip(before, after)]
     if any(b > a for a, b in words) or sum(r.nonfinite for r in after) > sum(r.nonfinite for r in before):
         return False
     old, new = (max((r.relative or 0.0 for r in rows), default=0.0) for rows in (before, after))
-    return new <= HELPS * old or sum(b for _, b in words) < sum(a for a, _ in words)
+    return (new <= HELPS * old and new < old) or sum(b for _, b in words) < sum(a for a, _ in words)
 
 
 def _figures(rows: list[Agreement]) -> dict[str, dict[str, float | None]]:

@@ -66,8 +66,8 @@ def attention_of_heads(op: Op, context: Context) -> tuple[Op, ...] | None:
         around.append(joined)
     if op not in around:
         return None
-    place = {each: i for i, each in enumerate(op.block.ops)} if op.block is not None else {}
-    return tuple(sorted(around, key=lambda each: place[each]))
+    assert op.block is not None
+    return op.block.ops.sort(around)
 
 
 def _whose_values(result: Op) -> Attention | None:

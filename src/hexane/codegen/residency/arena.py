@@ -9,11 +9,14 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from operator import attrgetter
 
 ATTEMPTS = 12
 """How often an order is tried, each time with the block first that found no room."""
+
+STRETCH = 64
+"""Tasks whose blocks are listed together: one that lives shortly is compared with those near it."""
 
 BANK_CYCLE = 1024
 """Bytes after which the banks of L2 repeat: moving a region by a multiple changes no conflict."""
@@ -43,8 +46,8 @@ class Arena:
     last: int
     room: int
     above: dict[int, int] = field(default_factory=dict)
-    _placed: list[ArenaBlock] = field(default_factory=list)
-    """Upwards; of one base in the order of tasks."""
+    _placed: dict[int, list[ArenaBlock]] = field(default_factory=dict)
+    """By stretch of tasks in which they are live, upwards; of one base in the order of tasks."""
     _live: dict[int, list[ArenaBlock]] = field(default_factory=dict)
     """By task, upwards."""
     _grain: int = 1
@@ -64,7 +67,7 @@ class Arena:
         for self._grain, order in product(GRAINS, ORDERS):
             queue = sorted(blocks, key=order)
             for _ in range(ATTEMPTS):
-                self._placed = []
+                self._placed = {}
                 failed = next((block for block in queue if not self._place(block, ceilings[block])), None)
                 if failed is None:
                     self._note_live()
@@ -92,7 +95,7 @@ class Arena:
         """The lowest gap that is free for as long as the block lives."""
         first, last, highest = block.first, block.last, ceiling - block.size
         at = block.offset
-        for other in self._placed:
+        for other in self._between(first, last):
             if other.last < first or last < other.first:
                 continue
             if other.base - at >= block.size:
@@ -104,12 +107,20 @@ class Arena:
         if at > highest:
             return False
         block.base = at
-        insort(self._placed, block, key=UPWARDS)
+        for stretch in range(first // STRETCH, last // STRETCH + 1):
+            insort(self._placed.setdefault(stretch, []), block, key=UPWARDS)
         return True
+
+    def _between(self, first: int, last: int) -> Iterable[ArenaBlock]:
+        """What is placed in the stretches that two tasks and those between them stand in, upwards."""
+        stretches = [self._placed.get(i, []) for i in range(first // STRETCH, last // STRETCH + 1)]
+        if len(stretches) == 1:
+            return stretches[0]
+        return sorted(dict.fromkeys(chain.from_iterable(stretches)), key=UPWARDS)
 
     def _note_live(self) -> None:
         self._live = {i: [] for i in range(self.first, self.last + 1)}
-        for block in self._placed:
+        for block in self._between(self.first, self.last):
             for i in range(block.first, block.last + 1):
                 self._live[i].append(block)
 

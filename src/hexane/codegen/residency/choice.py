@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
@@ -11,6 +11,7 @@ from hexane.codegen.context import Policy
 from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Cluster, ResidentEnds, held_regions
+from hexane.codegen.residency.layout import Grid
 from hexane.codegen.residency.memo import Memo, PlanFacts
 from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Identity, ResidentValue, Stored, shares_place, values_of
@@ -128,8 +129,10 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
     ``hopeful``: the values that come first are taken where they fit by themselves.
     """
     plans, held, found, free = program.plans, program.held, program.candidates, program.free.copy()
-    chosen: list[ResidentValue] = []
-    pairs: list[Pair] = []
+    chosen: dict[ResidentValue, None] = {}
+    alike: dict[Grid, list[ResidentValue]] = {}  # those of them in parts
+    pairs: dict[ResidentValue, ResidentValue] = {}
+    tops: set[ResidentValue] = set()  # of the pairs, those that are written over the others
     readers: dict[int, list[ResidentValue]] = {}  # of what is chosen, by task
     writers: dict[int, list[ResidentValue]] = {}
     made_by = {value.first: value for value in found if not value.loaded and program.parts}
@@ -148,11 +151,12 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
         need = _left(value, free, program, ends)
         pair = None
         if program.parts and (min(need) < 0 or _leads(value, program)):
-            pair = _pair(value, readers, writers, pairs, plans) or _in_turn(value, chosen, pairs, plans)
+            pair = _pair(value, readers, writers, pairs, tops, plans)
+            if pair is None and value.in_parts:
+                pair = _in_turn(value, alike.get(value.layout.grid, ()), pairs, tops, plans)
             if pair is not None:
                 under, over = pair
-                chosen_is_over = any(over is v for v in chosen)
-                value = under if chosen_is_over else over
+                value = under if over in chosen else over
                 need = _left(value, free, program, ends)
                 for i in range(over.first, min(under.last, value.last) + 1):
                     need[i - value.first] += value.size
@@ -164,14 +168,17 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
                     count += 1
             continue
         if pair is not None:
-            pairs.append(pair)
+            pairs[pair[0]] = pair[1]
+            tops.add(pair[1])
         free[value.first : value.last + 1] = need
         if above is not None:
             credited.add(value.last)
-        chosen.append(value)
+        chosen[value] = None
+        if value.in_parts:
+            alike.setdefault(value.layout.grid, []).append(value)
         for end in value.ends:
             (writers if end.side == RESULT else readers).setdefault(end.index, []).append(value)
-    return chosen, pairs
+    return list(chosen), list(pairs.items())
 
 
 def _left(value: ResidentValue, free: Sequence[int], program: ResidencyProgram, ends: tuple[int, int]) -> list[int]:
@@ -222,16 +229,17 @@ def _pair(
     value: ResidentValue,
     readers: dict[int, list[ResidentValue]],
     writers: dict[int, list[ResidentValue]],
-    pairs: Sequence[Pair],
+    pairs: Mapping[ResidentValue, ResidentValue],
+    tops: Set[ResidentValue],
     plans: Sequence[Plan],
 ) -> Pair | None:
     """The value over one that is chosen already, or one that is chosen over the value; as laid out there."""
     for under in readers.get(value.first, ()):
-        if all(v is not under for v, _ in pairs) and shares_place(under, value, plans):
+        if under not in pairs and shares_place(under, value, plans):
             return under, value.laid_out(under.layout)
     for i in sorted({end.index for end in value.ends if end.side != RESULT}):
         for over in writers.get(i, ()):
-            if over.first == i and all(v is not over for _, v in pairs):
+            if over.first == i and over not in tops:
                 below = value.laid_out(over.layout) if value.layout.grid == over.layout.grid else value
                 if shares_place(below, over, plans):
                     return below, over
@@ -239,19 +247,19 @@ def _pair(
 
 
 def _in_turn(
-    value: ResidentValue, chosen: Sequence[ResidentValue], pairs: Sequence[Pair], plans: Sequence[Plan]
+    value: ResidentValue,
+    alike: Sequence[ResidentValue],
+    pairs: Mapping[ResidentValue, ResidentValue],
+    tops: Set[ResidentValue],
+    plans: Sequence[Plan],
 ) -> Pair | None:
-    """The value and one that is chosen, if tasks write the later one where parts of the other are not read any more."""
-    alike = (v for v in chosen if v.in_parts and v.layout.grid == value.layout.grid)
-    for other in alike if value.in_parts else ():
+    """The value and one of those that are chosen with its grid, if tasks write the later one where parts of the other
+    are not read any more."""
+    for other in alike:
         before, after = sorted((value, other), key=lambda v: v.first)
-        if after.first <= before.last < after.last and not _is_paired(before, after, pairs):
+        if after.first <= before.last < after.last and before not in pairs and after not in tops:
             layout = other.layout
             before, after = (v if v is other else v.laid_out(layout) for v in (before, after))
             if shares_place(before, after, plans):
                 return before, after
     return None
-
-
-def _is_paired(before: ResidentValue, after: ResidentValue, pairs: Sequence[Pair]) -> bool:
-    return any(under is before or over is after for under, over in pairs)

@@ -143,7 +143,7 @@ class Depth:
             for side, bit in OFF.items()
             if (i, side) in self.uses and not self.off[i] & bit
         }
-        through = [span for key, span in self.ground.spans.items() if key in moving]
+        through = [self.ground.spans[key] for key in moving if key in self.ground.spans]
         through = [(a, b) for a, b in through if first <= a and b <= last]
         if not through:
             return []

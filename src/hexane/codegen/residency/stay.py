@@ -232,9 +232,10 @@ class _Zone:
             for end in cluster.ends:
                 plan = self.plans[end.index]
                 plan.put(end.side, plan.region(end.side).at(end.region.base + block.base - cluster.start))
+        over = {after for _, after in self.pairs}
         for value in values:
             base = self.blocks[value].base
-            if any(value is after for _, after in self.pairs):
+            if value in over:
                 for end in value.ends:
                     if end.side == RESULT and self.plans[end.index].unit == "PE":
                         _infer(self.plans[end.index], IN_PLACE)

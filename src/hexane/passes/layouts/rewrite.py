@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hexane.lowering.compilation import Compilation
 
 MOST_CANDIDATES = 24
+GAP_BITS = 32
 LEAST_GAIN = 0.08  # of what copies in the region cost now
 
 
@@ -65,21 +67,18 @@ def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
     wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
     seen = set()
     for first in wishes[:MOST_CANDIDATES]:
-        chain, members = list(first), set(first)
+        chain = Chain(first)
         useless: set[tuple[int, ...]] = set()  # add nothing to the chain as it is
         for wish in wishes:
-            if wish in useless or members.issuperset(wish) or members.isdisjoint(wish):
+            if wish in useless or not 0 < sum(map(chain.labels.__contains__, wish)) < len(wish):
                 continue
-            merged = _merged(chain, wish)
-            if merged is chain:
-                useless.add(wish)
-            else:
-                chain = merged
-                members.update(wish)
+            if chain.merge(wish):
                 useless.clear()
-        rest = [number for number, extent in extents.items() if extent > 1 and number not in chain]
+            else:
+                useless.add(wish)
+        rest = [number for number, extent in extents.items() if extent > 1 and number not in chain.labels]
         single = [number for number, extent in extents.items() if extent == 1]
-        for order in ([*single, *rest, *chain], [*single, *chain, *rest]):
+        for order in ([*single, *rest, *chain.numbers], [*single, *chain.numbers, *rest]):
             places = {number: at for at, number in enumerate(order)}
             form = tuple(places[a] < places[b] for a, b in together)
             if form not in seen:
@@ -115,21 +114,47 @@ def _wishes(region: FreeRegion) -> list[tuple[int, ...]]:
     return sorted(wishes, key=lambda axes: -wishes[axes])
 
 
-def _merged(chain: list[int], wish: Sequence[int]) -> list[int]:
-    """The chain with the classes that only the wish has, where the wish has no other order for the rest.
+class Chain:
+    """Classes in an order that grows in its middle, none of them twice.
 
-    There are classes of both kinds.
+    ``labels`` grow along ``numbers`` with gaps between them: two classes are compared, and the place of one is found,
+    without counting those before it.
     """
-    common = [number for number in wish if number in chain]
-    if common != [number for number in chain if number in common]:
-        return chain
-    merged = list(chain)
-    for at, number in enumerate(wish):
-        if number in merged:
-            continue
-        before = wish[at - 1] if at else None
-        merged.insert(merged.index(before) + 1 if before is not None else merged.index(common[0]), number)
-    return merged
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = list(numbers)
+        self._label()
+
+    def _label(self) -> None:
+        self._along = [at << GAP_BITS for at in range(len(self.numbers))]
+        self.labels = dict(zip(self.numbers, self._along))
+
+    def merge(self, wish: Sequence[int]) -> bool:
+        """Take in the classes that only the wish has, unless the wish has another order for the rest.
+
+        There are classes of both kinds.
+        """
+        common = [self.labels[number] for number in wish if number in self.labels]
+        if any(a >= b for a, b in pairwise(common)):
+            return False
+        at = bisect_left(self._along, common[0])
+        for number in wish:
+            if number in self.labels:
+                at = bisect_left(self._along, self.labels[number])
+            else:
+                self._insert(number, at)
+            at += 1
+        return True
+
+    def _insert(self, number: int, at: int) -> None:
+        before = self._along[at - 1] if at else self._along[0] - (2 << GAP_BITS)
+        behind = self._along[at] if at < len(self._along) else before + (2 << GAP_BITS)
+        label = (before + behind) // 2
+        self.numbers.insert(at, number)
+        self._along.insert(at, label)
+        self.labels[number] = label
+        if behind - before < 2:
+            self._label()
 
 
 # -- rewriting ---------------------------------------------------------------------------------------------------------
