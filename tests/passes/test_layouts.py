@@ -270,7 +270,7 @@ def test_where_a_cut_is_off_the_grid(name):
 
 
 def merged(chain, wish):
-    """As `Chain.merge`, counted from the front."""
+    """As `GrowingOrder.merge`, counted from the front."""
     common = [number for number in wish if number in chain]
     if common != [number for number in chain if number in common]:
         return chain
@@ -288,7 +288,7 @@ def test_chains_of_classes_grow_as_plain_lists_do(monkeypatch):
     grown = 0
     for _ in range(40):
         row = [0, 1]
-        chain = rewrite.Chain(row)
+        chain = rewrite.GrowingOrder(row)
         for _ in range(60):
             wish = [int(number) for number in rng.choice(len(row) + 4, 4, replace=False)]
             if 0 < sum(number in row for number in wish) < 4:

@@ -67,7 +67,7 @@ def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
     wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
     seen = set()
     for first in wishes[:MOST_CANDIDATES]:
-        chain = Chain(first)
+        chain = GrowingOrder(first)
         useless: set[tuple[int, ...]] = set()  # add nothing to the chain as it is
         for wish in wishes:
             if wish in useless or not 0 < sum(map(chain.labels.__contains__, wish)) < len(wish):
@@ -114,7 +114,7 @@ def _wishes(region: FreeRegion) -> list[tuple[int, ...]]:
     return sorted(wishes, key=lambda axes: -wishes[axes])
 
 
-class Chain:
+class GrowingOrder:
     """Classes in an order that grows in its middle, none of them twice.
 
     ``labels`` grow along ``numbers`` with gaps between them: two classes are compared, and the place of one is found,
