@@ -38,6 +38,7 @@ class Choices:
     plain_columns : a second operand of one column stands right behind the first, without a pad.
     lone_elements : space to depth goes through scratch with every element in a line of its own.
     weighs_pairs : the product of pairs that ends a power has the patch of a sum over its inputs, where several fit.
+    planar_powers : the product of a power is the planar engine's, over the logarithms, with their exponentials behind.
     stacks_units : few cores that only copy get several work units each, one core alone patches of twice the pixels.
     """
 
@@ -57,6 +58,7 @@ class Choices:
     fat_tiles: bool = False
     stacks_units: bool = False
     weighs_pairs: bool = False
+    planar_powers: bool = False
     lone_elements: bool = False
     plain_columns: bool = False
     rows_as_channels: bool = False

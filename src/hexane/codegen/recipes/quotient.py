@@ -12,8 +12,8 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import cores_log2, largest_shape, patch_count, work_shape
-from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
+from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, work_shape
+from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind, ResultType, Writes
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import (
@@ -21,15 +21,20 @@ from hexane.codegen.recipes.elementwise import (
     broadcast_axes,
     combine,
     per_channel,
+    planar,
     single_axis,
 )
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe, scalar
+from hexane.codegen.recipes.softmax_parts import exponential, lock
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.powers import check_power
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
+
+STRIP = 32
+"""Columns that a planar task locked to the cores reads at a time (powers of H18, 3x224x224)."""
 
 
 @recipe("real_div")
@@ -80,23 +85,29 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
     fragment = Fragment(context)
     turned = context.choices.turned_quotients or b.h == b.w == 1
-    plan = tasks.copy_plan(context.target, b.c, b.h, b.w, groups=b.n, out_trans=turned)
-    unary.set_table(plan, "reciprocal")
-    plan.src = b.dma()
-    tasks.choose_shape(context.target, plan)
-    count, channel = (b.w, l2.channel_stride(b.c)) if turned else (b.c, l2.channel_stride(b.w))
-    block = count * channel
-    row = block + (l2.pe_pad(block, channel) if b.h > 1 else 0)
-    size = b.h * row
-    region = Region(0, channel, row, block, size if b.n > 1 else 0)
-    tasks.ne_source(context.target, plan, size * b.n)
-    tasks.stays(plan, region)
-    plan.holds = True
-    fragment.add(plan)
-    product = against_resident(context.target, "mul", a, out, region, broadcast_axes(b, a), size * b.n, False)
+    region, size = _held_table(fragment, "reciprocal", b, turned=turned)
+    product = against_resident(context.target, "mul", a, out, region, broadcast_axes(b, a), size, False)
     product.transpose2 = turned
     fragment.add(product)
     return fragment
+
+
+def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool) -> tuple[Region, int]:
+    """A table of x at 0 in L2, turned if asked for: where, and how many bytes (§13, appendix A)."""
+    plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=turned)
+    unary.set_table(plan, name)
+    plan.src = x.dma()
+    tasks.choose_shape(fragment.target, plan)
+    count, channel = (x.w, l2.channel_stride(x.c)) if turned else (x.c, l2.channel_stride(x.w))
+    block = count * channel
+    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
+    size = x.h * row
+    region = Region(0, channel, row, block, size if x.n > 1 else 0)
+    tasks.ne_source(fragment.target, plan, size * x.n)
+    tasks.stays(plan, region)
+    plan.holds = True
+    fragment.add(plan)
+    return region, size * x.n
 
 
 @recipe("pow")
@@ -124,6 +135,8 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(
             "a power with broadcast or batch", hint="expand the operands first", code=Reason.BROADCAST
         )
+    if context.choices.planar_powers and a.w <= STRIP:
+        return _planar_power(fragment, a, b, out)
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
     largest = max(1, largest_shape(a.w, a.h, narrow=context.choices.narrow_copies))
@@ -153,6 +166,42 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     tasks.streams_out(context.target, product, size, explicit=False, after=After.NOTHING)
     fragment.add(product)
+    if context.choices.planar_powers:
+        fragment.evidence(Evidence.INFERRED, "a power in whole rows, where Apple's planar product takes strips")
+    return fragment
+
+
+def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Fragment:
+    """log2 table, planar product over it in L2, exp2 table patch by patch behind it; a single pixel's product is a row.
+
+    Source: programs of H18 (128x16x16, 64x8x8; 64, 128, 256 and 1024 channels of one pixel).
+    """
+    pixel = x.w == x.h == 1
+    held, size = _held_table(fragment, "log2", x, turned=pixel)
+    product = planar("mul", x, False)
+    product.src = y.dma()
+    last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
+    last.dst = out.dma()
+    placed = replace(held, base=size) if pixel else held
+    end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
+    product.source2 = held
+    tasks.stays(product, placed, after=After.NOTHING)
+    product.holds = True
+    if pixel:
+        product.transpose2 = product.transpose_out = True
+        last.shape = (3, max(0, 7 - ceil_log2(x.c)), 3)
+        end = 2 * size
+    else:
+        lock(product, last)
+    tasks.resident(last, placed, After.PE_RESULT if pixel else After.FOLLOWS_PE)
+    tasks.streams_out(fragment.target, last, end, after=After.NOTHING)
+    if not pixel and patch_count(x.w, x.h, last.shape[2]) > 1:
+        channel = l2.channel_stride(x.w)
+        block = x.c * channel
+        pad = l2.UNIT * (block // l2.UNIT % 2 == 0)  # one program
+        last.result, last.writes = Region(end, channel, block + pad, block, block), Writes(ResultType.DMA_STREAM)
+    fragment.add(product)
+    fragment.add(last)
     return fragment
 
 

@@ -55,11 +55,10 @@ class H18(H17):
     """
 
     name = generation = "h18"
-    choices = replace(H16.choices, small_kernel_bytes=1 << 31)
+    choices = replace(H16.choices, small_kernel_bytes=1 << 31, planar_powers=True)
     bytes_per_us = 60000.0
     macs_per_us = H16G.macs_per_us
     pace = 3.464 / 4.44
-    shown = H17.shown - {"power"}  # Apple takes a planar product there
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)

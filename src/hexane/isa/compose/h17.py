@@ -13,5 +13,5 @@ from hexane.isa.compose.rules import PACKETS, SECOND, Position
 RULES = replace(
     _H16,
     packets=tuple(packet for each in PACKETS for packet in ((each, each) if each[0] == SECOND else (each,))),
-    slow_position=Position(only=0x68, first=0x68, middle=0, last=0x60),
+    debug_position=Position(only=0x68, first=0x68, middle=0, last=0x60),
 )

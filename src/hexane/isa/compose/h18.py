@@ -1,4 +1,4 @@
-"""H18 (A19): as H17, with switches in records and a packet per event [APPLE: 52 of 57 programs]."""
+"""H18 (A19): as H17, with switches in records and a packet per event [APPLE: 56 of 57 programs]."""
 
 from __future__ import annotations
 

@@ -81,8 +81,6 @@ class Rules:
     table_lanes : side channels that a table task tags, the table's own last.
     filler : whether a task must not end on a multiple of 64 bytes.
     cache : words of the CacheDMA block, which the last task writes.
-    slow_position : the low bits of word 4 in tasks whose word 4 a target gives, where they differ from
-        ``debug_position``.
     """
 
     always: tuple[str, ...]
@@ -100,7 +98,6 @@ class Rules:
     table_lanes: tuple[str, ...] = ("KernelDMASrc.TableDMAConfig",)
     filler: bool = False
     cache: Mapping[str, int] = field(default_factory=dict)
-    slow_position: Position | None = None
 
 
 def generation_of(target: str) -> str:

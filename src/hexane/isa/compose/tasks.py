@@ -184,8 +184,7 @@ class _Draft:
         words = dict(self.header)
         words[0] = index
         words[2] = rules.log_events.at(index, count)
-        place = rules.slow_position if 4 in words and rules.slow_position else rules.debug_position
-        words[4] = words.get(4, 0 if self._pure_copy() else COMPUTES) | place.at(index, count)
+        words[4] = words.get(4, 0 if self._pure_copy() else COMPUTES) | rules.debug_position.at(index, count)
         words[-1 - self.table.handle(rules.page_mask).key] = pages
         flags = -1 - self.table.handle(rules.flags).key
         runtime = flags + 1 in self.header
