@@ -445,3 +445,30 @@ def test_more_rows_than_an_axis_has_are_grouped(shape, kind):
 def test_rows_that_an_axis_has_stay():
     graph = built(lambda b, x: b.linear(x=x, weight=weights(8, 64)), (16384, 64))
     assert "reshape" not in types_of(passes.run(graph, M1, ["rows_in_parts"]))
+
+
+@pytest.mark.parametrize("keep_dims", [True, False])
+@pytest.mark.parametrize("divide", [True, False])
+def test_a_mean_that_is_spelled_as_a_sum_is_no_sum(divide, keep_dims):
+    """512 squares of 20: the sum is 204,800, beyond fp16; their mean is 400 (jax2tf writes norms so)."""
+
+    def make(b, x):
+        total = b.reduce_sum(x=b.mul(x=x, y=x), axes=[1], keep_dims=keep_dims)
+        return b.real_div(x=total, y=np.float32(512)) if divide else b.mul(x=total, y=np.float32(1 / 512))
+
+    graph = built(make, (4, 512))
+    x = np.full((4, 512), 20, np.float32)
+    (mean,) = hexane.compile(graph).run({"x0": x}).values()
+    assert mean.shape == ((4, 1) if keep_dims else (4,)) and np.all(mean == 400)
+    assert "reduce_sum" not in types_of(same(graph))
+
+
+def test_a_sum_stays_that_is_used_itself_or_divided_by_another_number():
+    def twice(b, x):
+        total = b.reduce_sum(x=x, axes=[1], keep_dims=True)
+        return b.mul(x=total, y=np.float32(1 / 64)), b.relu(x=total)
+
+    def another(b, x):
+        return b.mul(x=b.reduce_sum(x=x, axes=[1], keep_dims=True), y=np.float32(1 / 63))
+
+    assert all("reduce_mean" not in types_of(same(built(make, (4, 64)))) for make in (twice, another))

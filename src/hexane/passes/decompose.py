@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.passes.local_norms import local_response_norm
+from hexane.passes.recurrent import one_step
 from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, sweep
 
 if TYPE_CHECKING:
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def decompose(function: Function, compilation: Compilation) -> int:
-    """Write ops without a task of their own (norms, reductions, powers, stack) in ops that have one."""
+    """Write ops without a task of their own (norms, reductions, powers, recurrent steps) in ops that have one."""
     rules = _RULES | {"local_response_norm": partial(local_response_norm, compilation.on)}
+    if not compilation.as_apple:  # which has neither
+        rules |= {"onnx.LSTM": one_step, "onnx.GRU": one_step}
     return sweep(function, {name: _for_floats(rule) for name, rule in rules.items()})
 
 

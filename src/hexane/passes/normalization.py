@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +17,39 @@ if TYPE_CHECKING:
     from hexane.lowering.compilation import Compilation
 
 
+ROUNDING = 2.0**-22
+"""What 1 / n may be off in float32."""
+
+
 def recognise_norms(function: Function, compilation: Compilation) -> int:
-    """Find layer_norm spelled out as mean, difference, mean square, root, quotient: the engine's own fused chain.
+    """Find layer_norm spelled out as mean, difference, mean square, root, quotient: the engine's own fused chain; and
+    means spelled out as sums, which are stored where they may be beyond fp16.
 
     Apple's compiler leaves norms as they are written, so that squares are stored (rule N4 of docs/restrictions.md).
     """
     if compilation.as_apple:
         return 0
-    return sweep(function, {"real_div": _layer_norm, "mul": _layer_norm}) + sweep(function, {"add": _affine})
+    means = sweep(function, {"real_div": _mean, "mul": _mean})
+    norms = sweep(function, {"real_div": _layer_norm, "mul": _layer_norm})
+    return means + norms + sweep(function, {"add": _affine})
+
+
+def _mean(op: Op, b: GraphBuilder) -> Value | None:
+    """A sum over n elements times 1 / n, or over n, as JAX and TensorFlow write a mean."""
+    operands = operand_and_constant(op)
+    if operands is None or operands[0].op is None or operands[0].op.type != "reduce_sum":
+        return None
+    x, constant, is_first = operands
+    total, factor = operands[0].op, number_of(constant)
+    if factor is None or only_user(x) is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
+        return None
+    shape, axes = total.inputs["x"].shape, _axes(total)
+    if any(shape[axis] is None for axis in axes):
+        return None
+    count = prod(shape[axis] for axis in axes)
+    if abs((factor * count if op.type == "mul" else factor / max(count, 1)) - 1) > ROUNDING:
+        return None
+    return b.reduce_mean(x=total.inputs["x"], axes=axes, keep_dims=total.arg("keep_dims"))
 
 
 def _layer_norm(op: Op, b: GraphBuilder) -> Value | None:
