@@ -268,3 +268,6 @@ def test_a_core_ml_model_is_asked_about_the_phone(tmp_path: Path) -> None:
     for options, status in ([], 1), (["--as", "hexane"], 0):
         answer = CliRunner().invoke(app, ["check", str(tmp_path / "m.mlpackage"), "--chip", "M1", *options])
         assert answer.exit_code == status
+        report = hexane.check(tmp_path / "m.mlpackage", "M1", *options[1:])  # from Python the same answer
+        assert report.question == (options[1:] or ["apple"])[0] and report.fits == (not status)
+    assert not hexane.coreml.MLModel(tmp_path / "m.mlpackage", chip="M1").check().fits

@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
             return
         values = seen_values(graph, inputs or [], random) if data is None else seen_over(graph, data)
         targets = chips.parse_list(chip)
-        question = one_question(as_, model, targets)
+        question = one_question(as_, targets)
         reports = [checked(graph, target, question, values) for target in targets]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
@@ -112,13 +112,12 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def one_question(as_: str | None, model: Path, targets: Sequence[Chip]) -> str:
-    """Whose program one call is about: of a Core ML model Apple's, and of chips that are treated differently, too."""
+def one_question(as_: str | None, targets: Sequence[Chip]) -> str:
+    """Whose program one call is about: of chips that are treated differently Apple's."""
     from hexane.codegen.driver import GENERATION
-    from hexane.report.job import CORE_ML
 
     kinds = {target.generation_name == GENERATION for target in targets}
-    return as_ or ("apple" if len(kinds) > 1 or model.suffix.lower() in CORE_ML else "")
+    return as_ or ("apple" if len(kinds) > 1 else "")
 
 
 def _answer(

@@ -204,13 +204,16 @@ def check(
 
     For chips of H13 (A14, M1 family) the rows come from the compiled program itself; for others from the limits of the
     generation and the operations of Apple's compiler (docs/reference/limits.md), each with its evidence. ``as_``:
-    "apple" or "hexane" asks for that compiler's places on any chip. ``values``: what every value of the network is on
+    "apple" or "hexane" asks for that compiler's places on any chip; of a Core ML model the question is what a phone
+    runs, "apple", unless told otherwise. ``values``: what every value of the network is on
     inputs of the user's, by name (``hexane.numerics.insight.every_value``), for rules that numbers decide.
     UsageError for an unknown chip.
     """
     graph, target = network_of(graph), chips.get(chip)
     if as_ not in ("", *WHOSE):
         raise UsageError(f"there is no compiler {as_!r}", hint=f"one of {', '.join(WHOSE)}")
+    if not as_ and (graph.metadata.get("format") == "coreml" or graph.metadata.get("compiled_model")):
+        as_ = "apple"
     program = _compiled(graph, target)
     if as_ == "hexane" and program is None:
         raise UsageError(f"hexane writes no programs for {target.name}", hint="leave out as_, or take M1 to M5")

@@ -156,7 +156,7 @@ def _compiled(path: Path, function: str | None, weights: Mapping[str, Any] | Non
             hint="give the .mlmodel or .mlpackage that it was compiled from",
         )
     graph = load(inside(path, "model.mil", str(path)), function=function, weights=weights)
-    graph.metadata["format"] = "mil"
+    graph.metadata["format"], graph.metadata["compiled_model"] = "mil", True
     images = _compiled_images(path / "metadata.json")
     if images:
         graph.metadata["images"] = images

@@ -202,6 +202,7 @@ class MLModel:
         files.hint = "weights_dir=model.weights_dir"
         with well_formed(where):
             graph = graph_of(self._spec, files, where, shapes, self.function_name)
+        graph.metadata["format"] = "coreml"
         read_description(self._spec, graph.metadata, self.function_name)
         if self.function_name is not None:
             select(graph, self.function_name, where)
