@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hexane
 from hexane.emulator.l2 import L2, L2Region
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.errors import EmulationError
+from hexane.graph import GraphBuilder
 
 L2_BYTES = 2 << 20
 
@@ -50,6 +52,23 @@ def test_one_unit_that_nobody_wrote() -> None:
     with pytest.raises(EmulationError, match="no task wrote") as caught:
         l2.read(region, Extent(1, 1, 9, 4, 8), **AT)
     assert caught.value.address == 3 * 0x100 + 8 * 0x20
+
+
+def test_strides_of_what_passes_through_a_map_of_rows() -> None:
+    """Narrower and wider than the row they make rows overlap or leave L2; where they do neither nobody knows a rule."""
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 4, 6, 32), "fp16")), name="y")
+    data = hexane.compile(b.graph, chip="M1").images[0].to_bytes()
+    x = {"x": np.random.default_rng(0).standard_normal((1, 4, 6, 32)).astype(np.float16)}
+    for register, whole, refused in (("Channel", 4, (0, 1, 3, 5, 6, 8)), ("Row", 16, (0, 1, 8, 15, 0x7FFF))):
+        for stride in (*refused, whole):
+            image = hexane.open_image(data)
+            image.tasks[0].set(f"L2.Source{register}Stride.Stride", stride)
+            if stride != whole:
+                with pytest.raises(EmulationError, match=r"hold no row|overlap|ends at"):
+                    hexane.emulate(image, x)
+            else:
+                assert np.array_equal(hexane.emulate(image, x)["y"], np.maximum(x["x"], 0))
 
 
 def test_a_stream_leaves_nothing_defined() -> None:

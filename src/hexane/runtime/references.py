@@ -59,7 +59,7 @@ def wanted(
         except UnsupportedError as error:
             if choice == "onnxruntime":
                 raise
-            instead = f"compared with hexane's own reference alone: {error.message}"
+            instead = f"compared with hexane's own reference alone: {error}"
     start = time.perf_counter()
     values = reference() if reference is not None else graph.evaluate(inputs)
     outputs = {name: np.asarray(values[name]) for name in graph.outputs}
@@ -68,7 +68,7 @@ def wanted(
 
 def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted:
     """onnxruntime's outputs in float32; UnsupportedError where it is missing or refuses the file."""
-    session = open_session(str(model), "the network is one that", threads=0)
+    session = open_session(str(model), threads=0)
     try:
         arrays = {**graph.metadata.get("bound", {}), **inputs}
         entries = session.get_inputs()

@@ -44,16 +44,20 @@ def session_of(model: str, kind: str) -> Any:
     return open_session(base64.b64decode(model), f"{kind} is an op that")
 
 
-def open_session(model: bytes | str, subject: str, *, threads: int = 1) -> Any:
+def open_session(model: bytes | str, subject: str = "", *, threads: int = 1) -> Any:
     """onnxruntime's session of a file's content, or of its path, on the processor; ``threads`` 0: as many as it likes.
 
-    UnsupportedError, with ``subject`` in front, where it is missing or refuses the network.
+    UnsupportedError where it is missing or refuses the network; ``subject`` says of what only it could run, as "X is an
+    op that".
     """
     try:
         import onnxruntime
     except ImportError:
         raise UnsupportedError(
-            f"{subject} only onnxruntime could run, which is not installed", hint="pip install 'hexane[run]'"
+            f"{subject} only onnxruntime could run, which is not installed"
+            if subject
+            else "onnxruntime is not installed",
+            hint="pip install 'hexane[run]'",
         ) from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads, options.inter_op_num_threads = 4, threads, threads
@@ -61,7 +65,8 @@ def open_session(model: bytes | str, subject: str, *, threads: int = 1) -> Any:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises classes of its own that share no base
-        raise UnsupportedError(f"{subject} onnxruntime refuses: {_first_line(error)}") from None
+        what = f"{subject} onnxruntime refuses" if subject else "onnxruntime refuses the network"
+        raise UnsupportedError(f"{what}: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -118,7 +118,7 @@ def open_model(
 
 
 def _onnx_session(data: bytes) -> Any:
-    return open_session(data, "the network is one that")
+    return open_session(data)
 
 
 # What the pieces are
