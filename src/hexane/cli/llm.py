@@ -179,6 +179,11 @@ def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
     title(f"places on {plan.chip}")
     ops = [[p.function, p.program, p.op, p.count, p.apple, p.hexane, p.why] for p in plan.places]
     print_rows(ops, ["function", "program", "op", "count", "Apple", "hexane", "why"], right=(3,))
+    title(f"a new row of one layer's cache on {plan.chip}, by the form of its write")
+    writes = [
+        [w.form, w.place, w.tasks, f"{w.us:.0f}", f"{w.host_bytes:,}", w.programs, w.note] for w in plan.cache_writes
+    ]
+    print_rows(writes, ["form", "place", "tasks", "us", "bytes of the host", "programs", ""], right=(2, 3, 4, 5))
     title("residual stream")
     peaks = [[f"layer {p.layer} {p.half}", f"{p.stream:.5g}", f"{p.change:.5g}"] for p in plan.residual_peak]
     print_rows(peaks, ["behind", "largest", "largest added"], right=(1, 2))

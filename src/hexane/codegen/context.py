@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Value
 
 
+class Homes(dict[str, str]):
+    """The state in whose buffer a value stands, by the value's name; one object belongs to one network."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+NO_HOMES = Homes()
+
+
 @dataclass(frozen=True)
 class Policy:
     """What may stay in L2, for tests and studies.
@@ -41,12 +50,14 @@ APPLE = Policy(between=True)
 class Context(Compilation):
     """A compilation for a target, what may stay in L2 there, and who wants to know why the rest does not.
 
-    ``on_detours`` is called for every program that is linked, with what it moves beyond the least.
+    ``on_detours`` is called for every program that is linked, with what it moves beyond the least. ``homes``: the
+    buffers of states (``hexane.codegen.states``).
     """
 
     target: Target
     policy: Policy = Policy()
     on_detours: Callable[[tuple[Detour, ...]], None] | None = None
+    homes: Homes = NO_HOMES
 
     @property
     def limits(self) -> Generation:
@@ -57,6 +68,10 @@ class Context(Compilation):
     def choices(self) -> Choices:
         """What the target's compiler chooses otherwise where a recipe is the same."""
         return self.target.choices
+
+    def home(self, value: Value) -> str:
+        """The name of a value's buffer: its own, or that of the state of which it is the contents."""
+        return self.homes.get(value.name, value.name)
 
     def tensor(self, value: Value) -> Tensor:
         """A runtime value as a plain tensor in DRAM."""
@@ -80,4 +95,4 @@ class Context(Compilation):
             raise UnsupportedError(
                 f"an extent of {size} along {axis}, and {self.chip.name} takes {limit}", code=Reason.EXTENT
             )
-        return Tensor(Buffer(value.name, Space.SURFACE), *shape, ELEMENT_BYTES[value.dtype])
+        return Tensor(Buffer(self.home(value), Space.SURFACE), *shape, ELEMENT_BYTES[value.dtype])

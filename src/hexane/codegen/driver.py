@@ -19,9 +19,10 @@ from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import RecipeUnit, SegmentRun, runs_of, units_of
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.chain_steps import chain
+from hexane.codegen.states import in_place as states_in_place
 from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
-from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
+from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
@@ -167,9 +168,8 @@ def _compiled(
     """The program with the transformations that are on; ops of ``on_host`` (by description) are left to the host."""
     given, declared, inputs = graph, graph.main, input_ports(graph)
     graph = canonical(graph, context, scaling=scaling, on_pass=on_pass)
-    function = graph.main
 
-    def segments_for(form: Context) -> list[Segment]:
+    def segments_for(function: Function, form: Context) -> list[Segment]:
         units = units_of(function, form, strict=strict, on_host=on_host)
         if strict:
             _refuse_host(units)
@@ -178,9 +178,14 @@ def _compiled(
             for run in runs_of(function, units, form)
         ]
 
-    segments = segments_for(context)
-    if _has_chains(function, context) and not strict:
-        segments = _cheaper(segments, segments_for(replace(context, policy=APPLE)), context)
+    function, with_states, results = states_in_place(graph, context)
+    try:
+        segments = segments_for(function, with_states)
+    except GraphError:  # contents that are needed before and behind a write of them
+        function, with_states, results = graph.main, context, {}
+        segments = segments_for(function, with_states)
+    if _has_chains(function, with_states) and not strict:
+        segments = _cheaper(segments, segments_for(function, replace(context, policy=APPLE)), context)
     constants = [value for value in function.outputs if value.is_constant]
     if constants:
         known = subgraph((), (), constants, function.opset)
@@ -193,6 +198,7 @@ def _compiled(
         dialect,
         graph,
         tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
+        results,
     )
 
 
@@ -255,7 +261,8 @@ def _port(value: Value) -> Port:
 
 def link_run(run: SegmentRun, context: Context) -> Linked:
     """The tasks of an engine run."""
-    channels = context.target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
+    inputs, outputs = (list(map(context.home, values)) for values in (run.inputs, run.outputs))
+    channels = context.target.channels(inputs, outputs)
     values = run.tensors(context)
     fragments = []
     for unit in run.units:
@@ -263,10 +270,10 @@ def link_run(run: SegmentRun, context: Context) -> Linked:
         for plan in unit.choice.fragment.plans:
             plan.op = plan.op or unit.ops[-1].describe()
         fragments.append(unit.choice.fragment)
-    moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs), context.on)
-    kernel_results.through_scratch(fragments, values, [v.name for v in run.outputs], context)
+    moves.remove(fragments, values, inputs, outputs, context.on)
+    kernel_results.through_scratch(fragments, values, outputs, context)
     planar_copies.replace(fragments, values, context)
-    given = {v.name: context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
+    given = {context.home(v): context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
     linker = Linker(context, channels, given | values)
     for fragment in fragments:
         linker.add(fragment)
@@ -292,7 +299,7 @@ def _engine_segment(
             role,
             surface_shape(value.shape),
             dtype=SURFACE_DTYPES[value.dtype],
-            channel=linked.channels[value.name],
+            channel=linked.channels[context.home(value)],
         )
         for role, values in (("input", run.inputs), ("output", run.outputs))
         for value in values

@@ -299,8 +299,9 @@ class BufferUses:
             return False
         if any(side == RESULT and other > index for other, side in users):
             return False
+        first = min(other for other, side in users if side == "dst")
         for other, side in self.users[b]:
-            if other == index:
+            if other == index or (side != "dst" and other < first):
                 continue
             touched = None if side == "kernel" else walk_of(self.plans[other], side)
             if (side == RESULT or other < index) and (touched is None or touched.meets(same.here)):

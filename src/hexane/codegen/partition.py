@@ -13,6 +13,7 @@ from hexane.codegen import moves
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import ELEMENT_BYTES, Tensor
 from hexane.codegen.select import Choice, select
+from hexane.codegen.states import order
 from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
 
@@ -64,7 +65,7 @@ class SegmentRun:
                     if not fits_engine(value):
                         continue
                     try:
-                        found[value.name] = context.surface(value)
+                        found[context.home(value)] = context.surface(value)
                     except UnsupportedError:
                         if op is unit.ops[-1] or any(user not in unit.ops for user in value.users):
                             raise
@@ -73,7 +74,7 @@ class SegmentRun:
     def tasks_left(self, context: Context) -> int:
         """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""
         fragments = [unit.choice.fragment.copied() for unit in self.units if unit.choice is not None]
-        names = (v.name for v in self.inputs), (v.name for v in self.outputs)
+        names = map(context.home, self.inputs), map(context.home, self.outputs)
         moves.remove(fragments, self.tensors(context), *names, context.on)
         return sum(len(fragment.plans) for fragment in fragments)
 
@@ -131,6 +132,8 @@ def runs_of(function: Function, units: Sequence[RecipeUnit], context: Context) -
     before: list[set[int]] = [{maker[v] for v in _needs(unit.ops) if v in maker} - {i} for i, unit in enumerate(units)]
     for earlier, later in effects.order([unit.ops for unit in units]):
         before[later].add(earlier)
+    for reader, update in order(context.homes, [unit.ops for unit in units]):
+        before[update].add(reader)
     waits, feeds = [len(needed) for needed in before], [[] for _ in units]  # type: list[int], list[list[int]]
     for i, needed in enumerate(before):
         for j in needed:
@@ -172,7 +175,7 @@ def _bounded(group: list[RecipeUnit], function: Function, context: Context) -> l
     """The group as one run, or as halves when a program of the target cannot have its surfaces, tasks or constants."""
     target = context.target
     run = _close(group, function)
-    surfaces = len(run.inputs) + len(run.outputs)
+    surfaces = len({*map(context.home, run.inputs), *map(context.home, run.outputs)})
     tasks = sum(len(unit.choice.fragment.plans) for unit in group if unit.choice is not None)
     if tasks > target.most_tasks:
         tasks = run.tasks_left(context)

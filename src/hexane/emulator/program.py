@@ -129,8 +129,11 @@ class Program:
             memory.channels[self.kernel_channel] = DramBuffer.constant("kernels", self.kernels)
         if self.scratch_bytes:
             memory.channels[SCRATCH] = DramBuffer.undefined("scratch", self.scratch_bytes)
+        states = {s.channel for s in self.inputs} & {s.channel for s in self.outputs}
         for surface in self.surfaces:
             channel = surface.channel
+            if surface.role == "output" and channel in states:
+                continue
             if channel is None or channel < FIRST_SURFACE or channel in memory.channels:
                 raise UsageError(f"channel {channel} is not free for a surface", where=f"surface {surface.label!r}")
             name = f"surface {surface.label!r}"

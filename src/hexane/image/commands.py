@@ -48,7 +48,8 @@ def segments(places: SectionPlaces, text: bytes, const: bytes, relocated: int, d
         bss = Section("__bss", "__DATA", places.scratch, places.scratch_size, align=14, flags=ZERO_FILL)
         scratch = (_segment("__DATA", places.scratch, places.scratch_size, 3, FIXED, (bss,)),)
     page_zero = _segment("__PAGEZERO", 0, PAGE, 0, FIXED)
-    libraries = tuple(_library(surface) for surface in places.surfaces)
+    owners = {surface.address: surface for surface in by_role(places.surfaces)}  # a state is an output, too
+    libraries = tuple(_library(s) for s in places.surfaces if owners[s.address] is s)
     if dialect.surfaces_first:
         return (page_zero, *scratch, *libraries, program)
     return (page_zero, program, *scratch, *libraries)

@@ -107,10 +107,11 @@ def by_role(surfaces: Iterable[Surface]) -> list[Surface]:
 
 
 def _in_a_row(surfaces: list[Surface], at: int) -> tuple[list[Surface], int]:
-    placed = []
+    placed: list[Surface] = []
     for surface in surfaces:
-        placed.append(replace(surface, address=at))
-        at += align(surface.nbytes, PAGE)
+        other = next((s for s in placed if surface.channel is not None and s.channel == surface.channel), None)
+        placed.append(replace(surface, address=at if other is None else other.address))
+        at += align(surface.nbytes, PAGE) if other is None else 0
     return placed, at
 
 
@@ -120,7 +121,8 @@ def _with_channels(surfaces: list[Surface], dialect: Dialect) -> tuple[Surface, 
     for channel in occupied:
         if not FIRST_SURFACE <= channel < CHANNELS:
             raise UsageError(f"channel {channel} is not one of {FIRST_SURFACE} to {CHANNELS - 1}")
-        if occupied.count(channel) > 1:
+        roles = [s.role for s in surfaces if s.channel == channel]
+        if len(roles) > len(set(roles)):  # a state is an input and an output
             raise UsageError(f"two surfaces have channel {channel}")
     free = (channel for channel in range(FIRST_SURFACE, CHANNELS) if channel not in occupied)
     order = surfaces if dialect.channels_by_address else sorted(surfaces, key=lambda s: s.role == "input")

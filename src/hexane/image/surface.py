@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -185,3 +185,10 @@ def as_surface(value: Surface | Mapping[str, Any] | Any) -> Surface:
         problem = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown)}"
         raise UsageError(f"a surface {problem}", hint="give name, role, shape, dtype, strides, channel")
     return Surface(**attributes)
+
+
+def in_place(surfaces: Iterable[Surface]) -> dict[str, str]:
+    """Outputs that stand in the buffer of an input, by label: states, which have one channel for both."""
+    each = list(surfaces)
+    inputs = {s.channel: s.label for s in each if s.role == "input" and s.channel is not None}
+    return {s.label: inputs[s.channel] for s in each if s.role == "output" and s.channel in inputs}

@@ -12,6 +12,7 @@ import numpy as np
 from hexane import chips
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph.effects import touched
+from hexane.language.cache_writes import CacheWrite, cache_writes
 from hexane.language.chunks import SOURCE, Chunk, layer_weights
 from hexane.language.network import PIECE, StepForm, head_graph, layers_graph
 from hexane.language.residual import ResidualPeak, residual_peaks, scale_of
@@ -71,9 +72,7 @@ class OpPlace:
         """The reason where not both have the op on the engine."""
         if self.apple != "engine":
             return self.reason
-        if self.hexane == "host":
-            return "more values than an engine has channels" if self.op == "concat" else "states are kept by the host"
-        return ""
+        return "states are kept by the host" if self.hexane == "host" else ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,7 @@ class DecoderPlan:
     residual_peak: tuple[ResidualPeak, ...]
     scale: float
     warnings: tuple[KnownFailure, ...]
+    cache_writes: tuple[CacheWrite, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; of a chunk also its bytes of state at this context and the functions that share its weights."""
@@ -146,11 +146,10 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
     tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
     peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
     counts: dict[tuple[OpPlace, bool], int] = {}
-    parts = 2 * max(len(chunk.layers) for chunk in decoder.chunks)
     warnings: dict[str, KnownFailure] = {}
     for function, form in forms.items():
         for name, count, graph in _representatives(decoder, form, function):
-            for key, n in _places(graph, target, function, name, parts).items():
+            for key, n in _places(graph, target, function, name).items():
                 counts[key] = len(decoder.chunks) - 1 if key[1] else counts.get(key, 0) + n * count
             warnings.update(_warnings(graph, target))
     places: Counter[OpPlace] = Counter()
@@ -164,7 +163,7 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
         TokenEnergy(*token_energy(target, size / BILLION, fmt, context)),
         TokenEnergy(*token_energy(target, size / BILLION, fmt, context, rows)),
         tuple(OpPlace(**{**asdict(place), "count": n}) for place, n in places.items()),
-        peaks, scale_of(peaks, norms_behind=a.norms_behind), tuple(warnings.values()),
+        peaks, scale_of(peaks, norms_behind=a.norms_behind), tuple(warnings.values()), cache_writes(a, target, context),
     )  # fmt: skip
 
 
@@ -184,29 +183,23 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
         yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
 
 
-def _places(graph: Graph, chip: Chip, function: str, program: str, parts: int) -> Counter[tuple[OpPlace, bool]]:
-    """How many ops of a graph stand where, and whether they touch a state, of which a program has one.
-
-    What is written to the state joins ``parts`` values in a whole chunk; more than an engine has channels for are the
-    host's.
-    """
+def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[OpPlace, bool]]:
+    """How many ops of a graph stand where, and whether they touch a state, of which a program has one."""
     from hexane.codegen import compile
-    from hexane.codegen.targets import target_of
 
     try:
-        segments = compile(graph, chip=chip).segments
+        whole = compile(graph, chip=chip)
+        segments, states = whole.segments, "engine" if whole.state_results else "host"
     except UnsupportedError:
-        segments = ()
+        segments, states = (), "none"
     ours = places_of(graph, segments)
     counts: Counter[tuple[OpPlace, bool]] = Counter()
     for op in [*visible_ops(graph), *(op for op in graph.main.ops if not op.outputs)]:
         apple = placed_by_apple(op, chip)
         place = ours.get(op.outputs[0].name) if op.outputs else None
-        where = "none" if not segments else "host" if not op.outputs else "engine"
+        where = states if touched(op) else "engine" if segments else "none"
         where = segments[place.segment].kind if place is not None else where
         joins = any(user.type == "write_state" for value in op.outputs for user in value.users)
-        if joins and segments and parts + 1 > target_of(chip).most_surfaces:
-            where = "host"
         entry = OpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
         counts[entry, joins or bool(touched(op))] += 1
     return counts

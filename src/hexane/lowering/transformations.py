@@ -75,6 +75,11 @@ def _row(
 class Transformations:
     """Which transformations are on: an attribute for each, with what it is. By default all that cost no accuracy."""
 
+    states_in_place: bool = _row(
+        "States that change at constant places are surfaces of the program, read and written by tasks in place.",
+        Evidence.INFERRED,
+        for_truth=True,
+    )
     in_place_moves: bool = _row(
         "A reshape, slice, split, padding or concatenation whose data stay in one piece has no task: the tasks around "
         "it write and read at an offset.",

@@ -67,6 +67,7 @@ def _read_package(package: zipfile.ZipFile, where: str) -> Program:
         manifest.chip,
         manifest.dialect,
         states=manifest.states,
+        state_results=manifest.state_results,
     )
 
 

@@ -45,6 +45,7 @@ class Manifest:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     states: tuple[Port, ...]
+    state_results: Mapping[str, str]
     segments: tuple[ManifestEntry, ...]
 
 
@@ -150,6 +151,7 @@ _MANIFEST: dict[str, Read] = {
     "inputs": _ports,
     "outputs": _ports,
     "states": _ports,
+    "state_results": _texts_by_name,
     "segments": _many(
         lambda value: ManifestEntry(**_object(value, _ENTRY, {"weights": "", "evidence": {}, "codes": {}}))
     ),
@@ -195,7 +197,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
     if stated != FORMAT:
         raise FormatError(f"states the format {_shown(stated)}, not {FORMAT!r}", where=place)
     try:
-        manifest = Manifest(**_object(document, _MANIFEST, {"states": []}))
+        manifest = Manifest(**_object(document, _MANIFEST, {"states": [], "state_results": {}}))
         _check_flow(manifest)
     except _Wrong as error:
         raise FormatError(f"{error.place.lstrip('.') or 'it'} {error.what}", where=place) from None
@@ -211,6 +213,10 @@ def _check_flow(manifest: Manifest) -> None:
             if port.name not in ports:
                 raise _Wrong(f"takes {port.name!r}, which nothing before it makes", f"segments[{i}]")
         ports.update({port.name: port for port in segment.outputs})
+    states = {port.name: port.shape for port in manifest.states}
+    for name, result in manifest.state_results.items():
+        if name not in states or result not in ports or ports[result].shape != states[name]:
+            raise _Wrong(f"name {result!r} for the state {name!r}, which does not fit", "state_results")
     for port in manifest.outputs:
         if port.name not in ports or ports[port.name].shape != port.shape:
             raise _Wrong(f"name {port.name!r} {list(port.shape)}, which nothing makes", "outputs")

@@ -69,6 +69,7 @@ def _write_package(program: Program, path: Path) -> None:
             "inputs": [_port(p) for p in program.inputs],
             "outputs": [_port(p) for p in program.outputs],
             "states": [_port(p) for p in program.states],
+            **({"state_results": dict(program.state_results)} if program.state_results else {}),
             "segments": entries,
         }
         _put(archive, MANIFEST, json.dumps(manifest, indent=1).encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """What ``hexane.compile`` returns."""
+    """What ``hexane.compile`` returns.
+
+    ``state_results``: the value that each state holds behind a call, of those that engine programs write in place.
+    """
 
     segments: tuple[Segment, ...]
     inputs: tuple[Port, ...]
@@ -39,6 +42,7 @@ class Program:
     dialect: str
     graph: Graph | None = None
     states: tuple[Port, ...] = ()
+    state_results: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         engine, tasks = len(self.images), sum(len(image.tasks) for image in self.images)

@@ -231,6 +231,9 @@ class Session:
             run.call_seconds.append(run.seconds[-1] if called is None else called)
             if on_segment is not None:
                 on_segment(number, segment)
+        for name, result in program.state_results.items():
+            array = run.values[name]
+            array[...] = np.asarray(run.values[result]).reshape(array.shape)
         run.outputs = {port.name: _as_declared(run.values[port.name], port) for port in program.outputs}
         return run
 

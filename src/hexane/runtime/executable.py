@@ -74,7 +74,7 @@ class Executable:
         """What the emulated engine gives; None where it cannot run the program and the level was ours to choose."""
         assert self._session is not None
         try:
-            return self._session.run(values)
+            return self._session.run(values, {name: self.state[name] for name in self.graph.make_state()})
         except EmulationError as error:
             if self.fixed:
                 raise

@@ -204,6 +204,33 @@ def slices(ops: Sequence[Op], context: Context) -> Fragment:
     return fragment
 
 
+@recipe("slice_update")
+def slice_update(ops: Sequence[Op], context: Context) -> Fragment:
+    """slice_update: a copy of the whole, none of a state's own contents, and one of the new part to its place."""
+    (op,) = ops
+    value, part = op.inputs["x"], op.inputs["update"]
+    bounds, steps = slice_bounds(op, value.shape)
+    if any(step != 1 for step in steps):
+        raise UnsupportedError("an update of every other element", code=Reason.LAYOUT)
+    fragment, out = Fragment(context), context.tensor(op.output)
+    lead = [(0, 1)] * (AXES - len(bounds))
+    axes = [*lead, *bounds][-AXES:]
+    first, end = axes[-1]
+    if first * out.element % 64 or (end < out.w and end * out.element % 64):
+        raise UnsupportedError("an update of columns between multiples of 32", code=Reason.LAYOUT)
+    x = fragment.plain_constant(value.data) if value.is_constant else context.tensor(value)
+    new = fragment.plain_constant(part.data) if part.is_constant else context.tensor(part)
+    target = AxisWalk.of(out)
+    if x.buffer != out.buffer:
+        straight(fragment, AxisWalk.of(x), target)
+    for axis, (begin, stop) in enumerate(axes):
+        target = target.sliced(axis, begin, stop - begin)
+    straight(fragment, AxisWalk.of(new), target)
+    if x.buffer == out.buffer:
+        fragment.evidence(Evidence.INFERRED, "a state that is input and output")
+    return fragment
+
+
 def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
     """((begin, end) per axis, step per axis) with negative indices and masks resolved."""
     begin = op.arg("begin")

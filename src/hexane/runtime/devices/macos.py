@@ -58,9 +58,15 @@ class MacEngine(Device):
         self.notes: list[str] = []
 
     def adapted(self, program: Program) -> Program:
-        """The program itself; its chip says which dialect its text is in."""
+        """The program, states with the host; its chip says which dialect its text is in."""
         self.chip = program.chip
-        return program
+        if not program.state_results:
+            return program
+        if program.graph is None:
+            raise UnsupportedError("the in-memory class has no states", hint="compile the network again")
+        from hexane.codegen import compile
+
+        return compile(program.graph, program.chip, program.dialect, without=("states-in-place",))
 
     def load(self, segment: Segment) -> MacSegment:
         """Compile, load and bind; RuntimeFault, BorderError or UnsupportedError where that fails."""

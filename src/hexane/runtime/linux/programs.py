@@ -14,6 +14,7 @@ import numpy as np
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image import to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
+from hexane.image.surface import in_place
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.border import DriverBorder
@@ -74,13 +75,16 @@ class LinkedProgram(LoadedProgram):
         assert isinstance(package, AnecPackage)
         self.header = header = package.header
         tiles = {i: header.tiles[i] * TILE_BYTES for i in range(CHANNELS) if header.tiles[i]}
-        self.channels = {i: device.allocate(size) for i, size in tiles.items()}
+        ordered = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
+        place = {s.label: i for i, s in enumerate(ordered, FIRST_SURFACE)}
+        same = {place[output]: place[state] for output, state in in_place(ordered).items()}
+        self.channels = {i: device.allocate(size) for i, size in tiles.items() if i not in same}
+        self.channels |= {i: self.channels[j] for i, j in same.items()}
         self.first = device.allocate(max(header.td_size, 1))
         _put(self.channels[0], 0, package.text)
         _put(self.channels[0], -(-len(package.text) // TEXT_ALIGNMENT) * TEXT_ALIGNMENT, package.const)
         _put(self.first, 0, package.text[: header.td_size])
-        ordered = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
-        self.buffers = {s.label: (s, self.channels[i]) for i, s in enumerate(ordered, FIRST_SURFACE)}
+        self.buffers = {s.label: (s, self.channels[place[s.label]]) for s in ordered}
 
     def call(self) -> None:
         """SUBMIT returns when the engine is done."""
@@ -112,7 +116,8 @@ class Sectioned(LoadedProgram):
 
     def __init__(self, device: DriverDevice, image: Image) -> None:
         super().__init__(device)
-        ports = ports_of(image)
+        same = in_place(image.surfaces)
+        ports = tuple(port for port in ports_of(image) if port.label not in same)
         sections = sections_of(image, ports)
         if len(ports) > uapi.MOST_BINDS:
             raise UnsupportedError(f"{len(ports)} buffers; a call has room for {uapi.MOST_BINDS}")
@@ -129,6 +134,7 @@ class Sectioned(LoadedProgram):
             for bound in self.bound
             if not bound.port.scratch
         }
+        self.buffers |= {output: (surfaces[output], self.buffers[state][1]) for output, state in same.items()}
 
     def _parts(self, sections: Mapping[int, bytes]) -> dict[int, tuple[MappedMemory, int]]:
         parts = {}
