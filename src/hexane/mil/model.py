@@ -20,7 +20,7 @@ from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.formats.mil import parse_mil
 from hexane.graph.types import TensorType
 from hexane.mil import quirks as silence
-from hexane.mil.on_mac import OnMac, compiled_on, side_of, way_of
+from hexane.mil.on_mac import OnMac, compiled_on, function_alone, side_of, way_of
 from hexane.mil.process import PROCESS, Process
 from hexane.mil.statistics import Statistics
 from hexane.mil.surfaces import OWN_SIZE, UNIFORM, Ports, checked
@@ -31,6 +31,7 @@ from hexane.restrictions.rule import IN_MEMORY
 from hexane.runtime.executable import AUTO, Executable, executable
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.model import SubmissionWay
+from hexane.runtime.macos.segments import written
 from hexane.runtime.private import selector
 from hexane.runtime.private.budget import CompileBudget
 from hexane.runtime.private.calls import DEFAULT_QOS, QOS
@@ -148,7 +149,7 @@ class Model:
         self._say("inMemoryModelWithDescriptor:")
         self._made: Executable | OnMac | None = None
         self._ports: Ports | None = None
-        self._others: dict[str, Executable] = {}
+        self._others: dict[str, Executable | OnMac] = {}
         self._lock = threading.Lock()
         self._size = sum(map(len, self.files.values()))
 
@@ -203,7 +204,7 @@ class Model:
         budget = self.options.budget or BUDGET
         if self.device != EMULATOR:
             self._refuse(Severity.REJECTED)
-            self._made = self._on_mac(budget)
+            self._compile_on_mac(self._parsed(), budget)
         elif self.quirks:
             budget.spend()
             self._compile_as_the_runtime()
@@ -340,8 +341,11 @@ class Model:
         """Unload; a device also gives back the program's objects and files, so that it is new again."""
         self.unload()
         if isinstance(self._made, OnMac):
-            self._made.discard()
+            for each in self.executables():
+                if isinstance(each, OnMac):
+                    each.discard()
             self._made, self.state = None, NEW
+            self._others.clear()
 
     def __enter__(self) -> Model:
         try:
@@ -416,11 +420,25 @@ class Model:
         self._refuse(Severity.FAILS, Severity.WRONG)
         return each.run(checked(_ports_of(each.graph), inputs))
 
-    def _on_mac(self, budget: CompileBudget) -> OnMac:
+    def _compile_on_mac(self, graph: Graph, budget: CompileBudget) -> None:
+        """The text as it is, or each function as a text of its own, with its states as tensors."""
         border = side_of(self.device, self.chip, self.options.level)
         way = way_of(self.device, border, SubmissionWay(budget=budget, surfaces=self.surfaces), self.options.in_child)
-        model = compiled_on(border, self.text, self.files, way)
-        return OnMac(self._parsed(), self.chip, self.device if isinstance(self.device, str) else "macos", model)
+        where = self.device if isinstance(self.device, str) else "macos"
+        if len(graph.functions) == 1 and not graph.make_state():
+            self._made = OnMac(graph, self.chip, where, compiled_on(border, self.text, self.files, way))
+            return
+        state: dict[str, np.ndarray] = {}
+        for name in [graph.main.name, *(name for name in graph.functions if name != graph.main.name)]:
+            own = graph.clone()
+            own.entry = name
+            alone, results = function_alone(graph, name)
+            model = compiled_on(border, *written(alone, self.chip.generation_name), way)
+            each = OnMac(own, self.chip, where, model, results=results, state=state)
+            if self._made is None:
+                self._made = each
+            else:
+                self._others[name] = each
 
     def _compile_as_the_runtime(self) -> None:
         cached_program = self._process.cached(self.identifier)

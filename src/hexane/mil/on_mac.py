@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hexane.chips import Chip
-from hexane.errors import UsageError
+from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.mil.names import encode
+from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Graph
+from hexane.graph.rewrite import replace_op
+from hexane.graph.types import StateType
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.compiler import compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
@@ -26,7 +29,11 @@ DEVICES = ("emulator", MACOS, VIRTUAL)
 
 @dataclass(eq=False)
 class OnMac:
-    """What :class:`hexane.runtime.executable.Executable` is for the emulator. ``level`` is the device's name."""
+    """What :class:`hexane.runtime.executable.Executable` is for the emulator. ``level`` is the device's name.
+
+    ``results``: the output that each state becomes, which the device has as input and output, by name; ``state``: what
+    they hold while the program is loaded, one dictionary for all functions.
+    """
 
     graph: Graph
     chip: Chip
@@ -35,6 +42,8 @@ class OnMac:
     reason: str = "the program runs on a device"
     program: None = None
     places: dict[tuple[str, ...], object] = field(default_factory=dict, repr=False)
+    results: Mapping[str, str] = field(default_factory=dict)
+    state: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, self.model.close)
@@ -45,12 +54,15 @@ class OnMac:
         return self.model.is_loaded
 
     def load(self) -> None:
-        """Put it on the engine."""
+        """Put it on the engine, with states of zeros where none are there."""
+        for name, zeros in self.graph.make_state().items():
+            self.state.setdefault(name, zeros)
         if not self.model.is_loaded:
             self.model.load()
 
     def close(self) -> None:
-        """Take it off; it stays compiled."""
+        """Take it off; it stays compiled, and what its states held is gone."""
+        self.state.clear()
         self.model.unload()
 
     def discard(self) -> None:
@@ -58,9 +70,35 @@ class OnMac:
         self.model.close()
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, in their declared dtypes."""
-        outputs = self.model.evaluate({encode(name): array for name, array in values.items()})
+        """Outputs by name, in their declared dtypes; states change."""
+        own = {name: self.state[name] for name in self.graph.make_state()}
+        outputs = self.model.evaluate({encode(name): array for name, array in {**own, **values}.items()})
+        for name, result in self.results.items():
+            self.state[name][...] = outputs[encode(result)]
         return {value.name: outputs[encode(value.name)] for value in self.graph.main.outputs}
+
+
+def function_alone(graph: Graph, name: str) -> tuple[Graph, dict[str, str]]:
+    """A function as a program of its own, its states tensors that go in and out, since the in-memory class knows no
+    others; and the output that each state becomes, of those that are written."""
+    alone = graph.clone()
+    function = alone.functions[name]
+    alone.functions, alone.entry = {name: function}, name
+    results = {}
+    for state in [value for value in function.inputs if isinstance(value.type, StateType)]:
+        state.type, latest = state.type.tensor, state
+        for op in [op for op in function.walk() if state in op.operands()]:
+            if op.block is not function:
+                raise UnsupportedError(f"state {state.name!r} is used inside a block", hint="device='emulator'")
+            if op.type != "read_state":
+                latest = op.inputs["data" if op.type == "write_state" else "value"]
+            replace_op(op, () if op.type == "write_state" else latest)
+        if latest is not state:
+            b = GraphBuilder(function=function, opset=function.opset)
+            own = latest if latest.op is not None and not latest.is_output else b.identity(x=latest)
+            function.set_outputs((*function.outputs, own))
+            results[state.name] = own.name
+    return alone, results
 
 
 def side_of(device: str | SystemBorder, chip: Chip, level: str) -> SystemBorder:
