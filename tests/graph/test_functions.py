@@ -106,3 +106,38 @@ def test_states_of_one_name_are_of_one_type() -> None:
         joined({"decode": step(16, 1), "prefill": step(0, 16, whole=(1, 8, 1, 64))})
     with pytest.raises(UsageError, match="no functions"):
         joined({})
+
+
+def masked(whole: bool) -> Graph:
+    """A cache that is written whole, or one column by a mask; the state times two."""
+    b = GraphBuilder()
+    state, x = b.state("cache", WHOLE, "fp16"), b.input("x", WHOLE if whole else (1, 8, 1, 1), "fp16")
+    if not whole:
+        here, keep = (b.input(name, (1, 1, 1, WHOLE[3]), "fp16") for name in ("here", "keep"))
+        x = b.add(x=b.mul(x=b.read_state(input=state), y=keep), y=b.mul(x=x, y=here))
+    else:
+        x = b.relu(x=x)
+    b.write_state(data=x, input=state)
+    b.output(b.mul(x=b.read_state(input=state), y=np.float16(2)), name="y")
+    return b.graph
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("device", ["emulator", "virtual:macos"])
+def test_functions_share_states_on_every_device_and_through_its_queue(device: str, chip: str) -> None:
+    """On the emulator as tasks; the in-memory class gets a text for each function, with the state going in and out."""
+    text = to_text(joined({"decode": masked(False), "prefill": masked(True)}))
+    prompt = np.abs(RNG.standard_normal(WHOLE)).astype(np.float16)
+    new = RNG.standard_normal((1, 8, 1, 1)).astype(np.float16)
+    here = (np.arange(WHOLE[3]) == 3).astype(np.float16).reshape(1, 1, 1, -1)
+    wanted = prompt.copy()
+    wanted[..., 3:4] = new
+    step = {"x": new, "here": here, "keep": np.float16(1) - here}
+    with hexane.mil.Model(text, chip=chip, device=device) as model:
+        assert model.level == ("engine" if device == "emulator" else device)
+        futures = [model.evaluate_async({"x": prompt}, function="prefill"), model.evaluate_async(step)]
+        assert np.array_equal(futures[0].result()["y"], 2 * prompt)
+        assert np.array_equal(futures[1].result()["y"], 2 * wanted)
+        assert np.array_equal(model.evaluate(step, function="decode")["y"], 2 * wanted)
+    with model:
+        assert np.array_equal(model.evaluate(step)["y"], 2 * new * here)  # zeros again

@@ -295,13 +295,11 @@ class BufferUses:
         if self.surfaces.get(b[1].name) is False and b[0] < 0:
             return False
         users = [user for user in self.users[a] if user != (index, SOURCE)]
-        if not any(side == RESULT for _, side in users):
+        writers = [other for other, side in users if side == RESULT]
+        if not writers or max(writers) > index:
             return False
-        if any(side == RESULT and other > index for other, side in users):
-            return False
-        first = min(other for other, side in users if side == "dst")
         for other, side in self.users[b]:
-            if other == index or (side != "dst" and other < first):
+            if other == index or (side != RESULT and other < min(writers)):
                 continue
             touched = None if side == "kernel" else walk_of(self.plans[other], side)
             if (side == RESULT or other < index) and (touched is None or touched.meets(same.here)):

@@ -85,7 +85,9 @@ def function_alone(graph: Graph, name: str) -> tuple[Graph, dict[str, str]]:
     function = alone.functions[name]
     alone.functions, alone.entry = {name: function}, name
     results = {}
-    for state in [value for value in function.inputs if isinstance(value.type, StateType)]:
+    for state in function.inputs:
+        if not isinstance(state.type, StateType):
+            continue
         state.type, latest = state.type.tensor, state
         for op in [op for op in function.walk() if state in op.operands()]:
             if op.block is not function:
