@@ -12,8 +12,10 @@ from codegen.test_local_norms import network as local_norm
 from codegen.test_residency import excited
 from codegen.test_signals import filtered
 from codegen.test_split_groups import network as grouped
+from codegen.test_states import by_mask as cache_by_mask
 from hexane.graph import Graph, GraphBuilder, Value
 from hexane.graph.evaluate import Evaluation
+from hexane.graph.types import StateType
 
 Layer = Callable[["Drawn", Value], Value]
 
@@ -188,6 +190,7 @@ LARGE: dict[str, Callable[[], Graph]] = {
     "wide": lambda: one((1, 64, 128, 96), wide),
     "excited": lambda: excited()[0],
     "many queries": lambda: attention(840, 800, 2, 16),
+    "a cache": cache_by_mask,
 }
 """Networks whose tasks change, not their graphs."""
 
@@ -209,7 +212,8 @@ def widened(array: object) -> object:
 def truth(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Outputs in float64."""
     run = Float64()
-    run.environment.update({v: widened(inputs[v.name]) for v in graph.main.inputs})
+    given = {**graph.make_state(), **inputs}
+    run.environment.update({v: widened(given[v.name]) for v in graph.main.inputs})
     return dict(zip((v.name for v in graph.main.outputs), run.block(graph.main)))
 
 
@@ -217,4 +221,5 @@ def drawn(graph: Graph, sizes: tuple[float, ...] = (0.1, 1.0, 5.0)) -> Iterator[
     """Normal inputs of several sizes."""
     rng = np.random.default_rng(11)
     for size in sizes:
-        yield {v.name: (size * rng.normal(size=v.shape)).astype(np.float16) for v in graph.main.inputs}
+        inputs = [v for v in graph.main.inputs if not isinstance(v.type, StateType)]
+        yield {v.name: (size * rng.normal(size=v.shape)).astype(np.float16) for v in inputs}
