@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -278,17 +279,33 @@ def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatc
     assert (
         helped.verdict is not None and "--autoscale (1 layer scaled by powers of two: out from" in helped.verdict.advice
     )
-    real = scaling._scaled
-
-    def useless(done: Any, insight: Any) -> Any:
-        return *real(done, insight)[:2], insight.values
-
-    monkeypatch.setattr(scaling, "_scaled", useless)
+    monkeypatch.setattr(scaling, "_scaled", lambda done, insight: done.parts())
     same = run_network(tiny(), x, name="tiny")
     assert same.verdict is not None and same.verdict.advice and "--autoscale" not in same.verdict.advice
     kept = run_network(tiny(), x, name="tiny", autoscale=True)
     assert kept.autoscale is not None and kept.autoscale["layers"] == {} and "was not kept" in kept.autoscale["text"]
     assert np.array_equal(kept.outputs["out"], same.outputs["out"])
+
+
+def test_a_trial_without_tasks_computes_what_the_scaled_program_does() -> None:
+    """Engine, host, engine and a constant output: the program's own parts give the bits."""
+    from hexane.report.scaling import _scaled, _values
+
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 8, 8), "fp16")
+    weight = np.random.default_rng(1).standard_normal((8, 8, 3, 3)).astype(np.float16) / 512
+    y = b.conv(x=x, weight=weight, pad_type="same", name="first")
+    y = b.cumsum(x=y, axis=1, exclusive=False, reverse=False)
+    b.output(b.conv(x=b.erf(x=y), weight=weight, pad_type="same", name="last"), b.const(np.float16([1, 2]), name="two"))
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 8, 8, 8)).astype(np.float16)}
+    done = run_network(b.graph, inputs, name="parts")
+    scaling = {"first": 5, "last": 3}
+    program = done.form.compiled(done.graph, done.chip, scaling)
+    parts = _scaled(done, SimpleNamespace(scaling=scaling))
+    assert [kind for kind, _ in parts] == [segment.kind for segment in program.segments]
+    values = _values(done, parts)
+    for name, array in program.run(inputs, level="graph").items():
+        assert np.asarray(values[name]).tobytes() == array.tobytes()
 
 
 def test_an_error_without_bound_is_no_help_after_another() -> None:

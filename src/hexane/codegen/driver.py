@@ -280,6 +280,32 @@ def link_run(run: SegmentRun, context: Context) -> Linked:
     return linker.finish()
 
 
+def parts_of(graph: Graph, context: Context, scaling: Mapping[str, int] | None = None) -> list[tuple[str, Graph]]:
+    """What a network's program would compute, without its tasks: ("engine" or "host", graph) in order.
+
+    The parameters are those of ``compile_for``. Where an op is left to the host because its task would be wrong
+    (``DefectWarning``), the program has one part more.
+    """
+    form = canonical(graph, context, scaling=scaling)
+    function = form.main
+    parts = [
+        (ENGINE, _source(run, form, context))
+        if run.on_engine
+        else (HOST, subgraph(run.ops, run.inputs, run.outputs, function.opset))
+        for run in runs_of(function, units_of(function, context), context)
+    ]
+    constants = [value for value in function.outputs if value.is_constant]
+    return [*parts, (HOST, subgraph((), (), constants, function.opset))] if constants else parts
+
+
+def _source(run: SegmentRun, graph: Graph, context: Context) -> Graph:
+    """The part of a canonical graph that a run of tasks computes."""
+    source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
+    source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
+    source.metadata[CUT_RUNS] = cut_runs((unit.ops for unit in run.units), context.on)
+    return source
+
+
 def _engine_segment(
     run: SegmentRun, graph: Graph, context: Context, dialect: str, ident: Mapping[str, Any] | None
 ) -> Segment:
@@ -290,9 +316,7 @@ def _engine_segment(
         linked = link_run(run, context)
     except (FieldError, struct.error) as error:
         raise TaskError(error, "") from error
-    source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
-    source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
-    source.metadata[CUT_RUNS] = cut_runs((unit.ops for unit in run.units), context.on)
+    source = _source(run, graph, context)
     surfaces = [
         Surface(
             value.name,

@@ -102,7 +102,7 @@ def examine(
     inputs : name -> array, of the whole network.
     reference : name -> array in float32, of ``every_value``.
     """
-    values = {**_states(parts), **inputs}
+    values = {**states_of(parts), **inputs}
     rows: list[LayerInsight] = []
     for number, (kind, graph) in enumerate(parts):
         arrays = {name: values[name] for name in graph.inputs}
@@ -124,7 +124,7 @@ def examine(
     return Insight(tuple(rows), values)
 
 
-def _states(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
+def states_of(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
     """The states of all parts, zero, as a first call finds them; the parts change them in place, one after another."""
     states: dict[str, np.ndarray] = {}
     for _, graph in parts:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.numerics import evaluate
-from hexane.numerics.insight import examine
+from hexane.numerics.insight import examine, states_of
 from hexane.runtime.agreement import Agreement, agreement
 from hexane.runtime.answers import questions_of
 from hexane.runtime.verdict import WORDS, percent, word_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hexane.graph import Graph
     from hexane.numerics.insight import Insight
-    from hexane.program import Program
     from hexane.report.session import Session
 
 
@@ -41,15 +40,18 @@ def apply_autoscale(session: Session) -> None:
     }
     if not insight.scaling:
         return
-    program, prepared, values = _scaled(session, insight)
-    if not _helps(before, _rows(session, values)):
+    parts = _scaled(session, insight)
+    if not _helps(before, _rows(session, _values(session, parts))):
         session.autoscale |= {
             "layers": {},
             "text": f"{len(insight.scaling)} layers lose products; scaling them was tried, does not bring the outputs "
             "nearer to float32, and was not kept",
         }
         return
-    session.program, session.prepared = program, prepared
+    if session.program is not None:
+        session.program = session.form.compiled(session.graph, session.chip, insight.scaling)
+    else:
+        ((_, session.prepared),) = parts
 
 
 def gain_of_scaling(session: Session, insight: Insight) -> str:
@@ -59,7 +61,7 @@ def gain_of_scaling(session: Session, insight: Insight) -> str:
     before = _rows(session, insight.values)
     if any(row.relative == inf for row in before):  # float32 gives zeros: there is no error to be lessened
         return ""
-    after = _rows(session, _scaled(session, insight)[2])
+    after = _rows(session, _values(session, _scaled(session, insight)))
     if not _helps(before, after):
         return ""
     count = len(insight.scaling)
@@ -70,13 +72,20 @@ def gain_of_scaling(session: Session, insight: Insight) -> str:
     )
 
 
-def _scaled(session: Session, insight: Insight) -> tuple[Program | None, Graph | None, Mapping[str, np.ndarray]]:
-    """The network with its layers scaled: program or canonical graph, and what the engine's arithmetic makes of it."""
+def _scaled(session: Session, insight: Insight) -> list[tuple[str, Graph]]:
+    """The parts of the network with its layers scaled, as ``Session.parts`` gives them."""
     if session.program is not None:
-        program = session.form.compiled(session.graph, session.chip, insight.scaling)
-        return program, session.prepared, program.run(session.inputs, level="graph")
-    prepared = session.form.canonical(session.graph, session.chip, insight.scaling)
-    return None, prepared, evaluate(prepared, session.inputs, session.chip)
+        return session.form.parts(session.graph, session.chip, insight.scaling)
+    return [("engine", session.form.canonical(session.graph, session.chip, insight.scaling))]
+
+
+def _values(session: Session, parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
+    """What the engine's arithmetic makes of parts, by name, from the session's inputs on."""
+    values = states_of(parts) | dict(session.inputs)
+    for kind, graph in parts:
+        arrays = {name: values[name] for name in graph.inputs}
+        values |= evaluate(graph, arrays, session.chip) if kind == "engine" else graph.evaluate(arrays)
+    return values
 
 
 def _rows(session: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]:

@@ -14,7 +14,7 @@ import numpy as np
 from hexane import chips
 from hexane.chips import Chip
 from hexane.codegen import compile
-from hexane.codegen.driver import canonical
+from hexane.codegen.driver import canonical, context_of, parts_of
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.graph import html
@@ -86,6 +86,11 @@ class Form:
         return compile(
             graph, chip=chip, dialect=self.dialect, without=self.without, scaling=scaling, accuracy=self.accuracy
         )
+
+    def parts(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> list[tuple[str, Graph]]:
+        """The parts of the program, as ``Session.parts`` gives them, without tasks."""
+        context = context_of(chip, self.dialect, self.without, accuracy=self.accuracy)
+        return parts_of(graph, context, scaling)
 
     def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
         """The graph in canonical form, for a chip that no program is written for."""
@@ -384,7 +389,10 @@ def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:
 def _stored(session: Session) -> dict[str, np.ndarray]:
     """The network with every tensor stored in fp16; nothing where the reference cannot compute it."""
     try:
-        return stored_in_fp16(session.form.canonical(session.graph, session.chip), session.inputs)
+        form = session.program.graph if session.program is not None and session.autoscale is None else None
+        if form is None:
+            form = session.form.canonical(session.graph, session.chip)
+        return stored_in_fp16(form, session.inputs)
     except HexaneError:
         return {}
 
