@@ -60,9 +60,9 @@ def one_step(op: Op, b: GraphBuilder) -> tuple[Value, ...] | None:
         state = op.inputs.get(name)
         states.append(None if state is None else b.reshape(x=state, shape=[batch, hidden]))
     x = b.reshape(x=X, shape=[batch, X.shape[2]])
-    made = _lstm(op, b, x, *states) if op.type == "onnx.LSTM" else _gru(op, b, x, states[0])
-    last = [b.reshape(x=value, shape=[1, batch, hidden]) for value in made]
-    return (b.reshape(x=made[0], shape=[1, 1, batch, hidden]), *last)
+    results = _lstm(op, b, x, *states) if op.type == "onnx.LSTM" else _gru(op, b, x, states[0])
+    last = [b.reshape(x=value, shape=[1, batch, hidden]) for value in results]
+    return (b.reshape(x=results[0], shape=[1, 1, batch, hidden]), *last)
 
 
 def _is_plain(op: Op) -> bool:
