@@ -177,3 +177,39 @@ def test_a_norm_behind_a_concatenation_is_one_task():
     b.output(b.relu(x=y))
     inputs = {"x": rng.normal(size=(1, 16, 6, 6)).astype(np.float16)}
     assert results(b.graph, inputs)[2] == 3
+
+
+def batch_norms(scale, shift):
+    """Two norms of channels, one behind the other, with a relu, as exporters of densenet leave them."""
+    b = GraphBuilder()
+    y = b.input("x", (1, scale.size, 9, 13), "fp16")
+    for factor in (scale, scale[::-1]):
+        y = b.add(x=b.mul(x=y, y=factor.reshape(1, -1, 1, 1)), y=shift.reshape(1, -1, 1, 1))
+    b.output(b.relu(x=y))
+    return b.graph
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "A19"])
+def test_apples_batch_norm_is_one_planar_task(chip):
+    """Exact to the roundings of the numbers: no further from float64 than the product and the sum apart."""
+    rng = np.random.default_rng(5)
+    scale, shift = (rng.normal(size=24).astype(np.float16) for _ in range(2))
+    graph, x = batch_norms(scale, shift), rng.normal(size=(1, 24, 9, 13)).astype(np.float16)
+    merged, apart = (hexane.compile(graph, chip, dialect="apple", without=off) for off in ((), ("batch-norms",)))
+    assert tasks(apart) - tasks(merged) == (4 if chip in ("M1", "M2") else 2)  # there a task loads each pair of rows
+    wide = [array.astype(np.float64).reshape(1, -1, 1, 1) for array in (scale, scale[::-1], shift)]
+    truth = np.maximum((x * wide[0] + wide[2]) * wide[1] + wide[2], 0)
+    errors = [np.square(next(iter(agreed(program, {"x": x}).values())) - truth).mean() for program in (merged, apart)]
+    assert errors[0] < 1.5 * errors[1] and errors[0] ** 0.5 < 2e-3
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**-20])
+def test_a_batch_norm_without_a_finite_quotient_stays(scale):
+    """The sum of the first and the product of the second are one task without a quotient: nothing changes in a bit."""
+    factors = np.full(8, 1.5, np.float16)
+    factors[3] = scale
+    graph, x = batch_norms(factors, np.linspace(-1, 1, 8).astype(np.float16)), np.ones((1, 8, 9, 13), np.float16)
+    merged, apart = (hexane.compile(graph, dialect="apple", without=off) for off in ((), ("batch-norms",)))
+    assert tasks(apart) - tasks(merged) == 2
+    (one,), (other,) = (agreed(program, {"x": x}).values() for program in (merged, apart))
+    np.testing.assert_array_equal(one, other)

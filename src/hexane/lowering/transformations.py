@@ -164,6 +164,12 @@ class Transformations:
         "convolution with what follows it.",
         Evidence.APPLE,
     )
+    batch_norms: bool = _row(
+        "A product and a sum of one number per channel, one behind the other, are a shift and a scale of one planar "
+        "task, where they are no depthwise convolution.",
+        Evidence.INFERRED,
+        in_apple=True,
+    )
     priced_recipes: bool = _row(
         "Of a recipe that rests on inference and one that programs show, the one with the smaller predicted time is "
         "taken, not always the latter.",

@@ -102,6 +102,7 @@ def available() -> dict[str, Pass]:
         "cut_early": cuts.cut_early,
         "keep_rows_as_channels": rows.keep_rows_as_channels,
         "affine_maps": single_tables.affine_maps,
+        "batch_norms": single_tables.batch_norms,
         "cancel": always(reshapes.cancel_moves),
         "lift_functions": lifting.lift_functions,
         "shuffle_weights": lifting.shuffle_weights,

@@ -120,6 +120,42 @@ def _affine(op: Op, b: GraphBuilder) -> Value | None:
     return b.conv(x=value, weight=weight, bias=as_dtype(shift, value), pad_type="valid", groups=channels)
 
 
+def batch_norms(function: Function, compilation: Compilation) -> int:
+    """Write a product and a sum with a number per channel as (x + shift / scale) * scale, one planar task."""
+    on = compilation.on
+    return sweep(function, {"add": _batch_norm}) if on.batch_norms and not on.affine_maps else 0
+
+
+def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
+    found = operand_and_constant(op)
+    product = None if found is None else found[0].op
+    if found is None or product is None or product.type != "mul" or only_user(found[0]) is not op:
+        return None
+    source = operand_and_constant(product)
+    if source is None:
+        return None
+    before = source[0].op
+    if before is not None and before.type == "add" and only_user(source[0]) is product and _operand_of(before):
+        return None  # the product ends such a pair already
+    outer, inner = _step(op, found[0]), _step(product, source[0])
+    if outer is None or inner is None or outer[1].size == inner[1].size == 1 or not inner[1].all():
+        return None
+    channels = op.output.shape[1]
+    shape = (1, channels, 1, 1)
+    scale = np.broadcast_to(inner[1], channels).reshape(shape)
+    shift = np.broadcast_to(outer[1], channels).reshape(shape) / scale
+    if not np.abs(shift).max() <= LARGEST:
+        return None
+    total = b.add(x=source[0], y=as_dtype(shift, source[0]))
+    return b.mul(x=total, y=as_dtype(scale, source[0]))
+
+
+def _operand_of(op: Op) -> bool:
+    """Whether the op maps each channel of one computed operand alike."""
+    found = operand_and_constant(op)
+    return found is not None and _step(op, found[0]) is not None
+
+
 def _step(op: Op, value: Value) -> tuple[str, np.ndarray, bool] | None:
     """(op, numbers per channel or one, whether they come first) of an op that maps each channel of ``value`` alike."""
     if op.type not in LINEAR or len(value.shape) != 4 or not is_static(value) or value.dtype not in FLOATS:

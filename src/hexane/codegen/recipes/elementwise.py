@@ -33,6 +33,33 @@ def with_relu(op: Op, context: Context) -> tuple[Op, ...] | None:
     return (op, relu) if relu is not None else (op,)
 
 
+def shift_and_scale(op: Op, context: Context) -> tuple[Op, ...] | None:
+    """A sum and the product behind it, each with a number per channel."""
+    product = follows(op, "mul")
+    if product is None or not context.on.batch_norms or op.output.shape != product.output.shape:
+        return None
+    return None if any(_channel_numbers(step) is None for step in (op, product)) else (op, product)
+
+
+def _channel_numbers(op: Op) -> np.ndarray | None:
+    """The constant operand of a sum or product, where it varies along the channels alone."""
+    data = next((array for array in (constant(op.arg(name)) for name in ("x", "y")) if array is not None), None)
+    return None if data is None or data.size == 1 or single_axis(data) != "c" else data.reshape(-1)
+
+
+@recipe("add", match=shift_and_scale, rank=2)
+def batch_norm(ops: Sequence[Op], context: Context) -> Fragment:
+    """(x + shift) * scale by channel: one planar task, as Apple's batch norm is on M5."""
+    x = next(op for op in (ops[0].arg("x"), ops[0].arg("y")) if constant(op) is None)
+    need_fp16(x)
+    shift, scale = (_channel_numbers(op) for op in ops)
+    assert shift is not None and scale is not None
+    fragment = _rows_onto(context.tensor(x), context.tensor(ops[1].output), (shift, scale, "add"), "c", context)
+    fragment.plans[-1].evidence = Evidence.INFERRED
+    fragment.plans[-1].note = "shift and scale in one task, as on M5"
+    return fragment
+
+
 def planar(op: str, big: Tensor, relu: bool) -> Plan:
     """A two-operand task over ``big``'s dimensions."""
     operation = BINARY[op].with_relu(relu)
@@ -339,12 +366,23 @@ def per_channel(
         if op == "sub" and first:
             plan.evidence, plan.note = Evidence.INFERRED, "a constant minus a tensor"
         return fragment
-    shift, scale, operation = {
+    rows = {
         "add": (values, ones, "add"),
         "mul": (zeros, values, "add"),
         "sub": (values, -ones if first else ones, "sub"),
     }[op]
+    return _rows_onto(x, out, rows, axis, context)
+
+
+def _rows_onto(
+    x: Tensor, out: Tensor, rows: tuple[np.ndarray, np.ndarray, str], axis: str, context: Context
+) -> Fragment:
+    """Shift and scale of each channel, and whether the shift is added or subtracted, from the constants onto a map."""
+    shift, scale, operation = rows
     fragment = Fragment(context)
+    if context.choices.direct_operands:
+        direct.scale_and_shift(fragment, x, out, shift, scale, axis)
+        return fragment
     copy = fragment.add(two_rows(fragment, shift, scale))
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
