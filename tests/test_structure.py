@@ -95,7 +95,7 @@ MOST = {
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
     "public class names in several modules": 21,
-    "names that are participles": 983,
+    "names that are participles": 879,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

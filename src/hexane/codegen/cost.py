@@ -36,11 +36,11 @@ def dma_bytes(plan: Plan) -> int:
         second = read_extents(plan, plan.broadcast2)
         total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, second)
     if plan.dst is not None and not plan.dst_staged:
-        written = result_of(plan, 0).extents
+        extents = result_of(plan, 0).extents
         if plan.transpose_out:
-            g, d, c, h, w = written
-            written = Extents(1, 1, c, h, g * d * w)
-        total += bursts(plan.dst, written)
+            g, d, c, h, w = extents
+            extents = Extents(1, 1, c, h, g * d * w)
+        total += bursts(plan.dst, extents)
     if plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total

@@ -273,10 +273,10 @@ class Linker:
         return None
 
     def _buffers(self, plan: Plan) -> list[Buffer]:
-        found = [dma.buffer for dma in (plan.src, plan.src2, plan.dst) if dma is not None]
+        buffers = [dma.buffer for dma in (plan.src, plan.src2, plan.dst) if dma is not None]
         if plan.kernel is not None and plan.kernel.source is not None:
-            found.append(plan.kernel.source)
-        return found
+            buffers.append(plan.kernel.source)
+        return buffers
 
     def _place_scratch(self) -> int:
         uses: dict[tuple[int, str], list[int]] = {}
@@ -417,10 +417,10 @@ def _sources(plan: Plan) -> list[tuple[str, Dma]]:
 
 def _stored_bands(cuts: residency.Cuts) -> dict[Any, residency.Stored]:
     """What is known of the buffers of bands, by fragment and name."""
-    found: dict[Any, residency.Stored] = {}
+    stored_bands: dict[Any, residency.Stored] = {}
     for part in cuts.buffers:
         grid = part.grid
         number: int = part.of[0]  # type: ignore[index]
         shape = (1, grid.c, grid.h, grid.row_bytes, grid.used)
-        found[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
-    return found
+        stored_bands[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
+    return stored_bands

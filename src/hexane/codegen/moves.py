@@ -98,7 +98,7 @@ def _boxes(*walks: Walk) -> list[Box] | None:
     if any(at < BURST or at % BURST for at in steps) or any(walk.start % BURST for walk in walks):
         return None
     upwards = sorted(steps | {BURST})
-    found = []
+    boxes = []
     for walk in walks:
         box, rest, span = [], walk.start - first, 0
         for step in reversed(upwards):
@@ -108,8 +108,8 @@ def _boxes(*walks: Walk) -> list[Box] | None:
             if span >= step:
                 return None
             span += last * step
-        found.append(box)
-    return found
+        boxes.append(box)
+    return boxes
 
 
 def walk_of(plan: Plan, side: str) -> Walk | None:

@@ -275,6 +275,6 @@ class Plan:
 
     def __copy__(self) -> Plan:
         """The same field by field: what a search over forms of a program does most."""
-        made = object.__new__(Plan)
-        vars(made).update(vars(self))
-        return made
+        plan = object.__new__(Plan)
+        vars(plan).update(vars(self))
+        return plan

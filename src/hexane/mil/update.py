@@ -125,7 +125,7 @@ def _renew(each: Executable | OnMac, arrays: dict[str, np.ndarray]) -> Update:
 
 def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     known = {value.name: value for value in graph.main.constants()}
-    given = {}
+    arrays = {}
     for name, array in weights.items():
         if name not in known:
             near = ", ".join(n for n, v in known.items() if v.rank > 1) or "none"
@@ -135,8 +135,8 @@ def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str
         if array.shape != value.shape:
             raise UsageError(f"{name!r} has shape {value.shape}, the array {array.shape}")
         with np.errstate(over="ignore"):
-            given[name] = array.astype(value.data.dtype)
-    return given
+            arrays[name] = array.astype(value.data.dtype)
+    return arrays
 
 
 def _replace(graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:

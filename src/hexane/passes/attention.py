@@ -165,15 +165,15 @@ def _attention(suits: Callable[[Sizes], bool], op: Op, b: GraphBuilder) -> Value
 
 def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
     """The attention of one image whose second product this is, if its sizes suit: those that can be turned."""
-    found = _plain_attention(op)
-    if found is None:
+    attention = _plain_attention(op)
+    if attention is None:
         return None
-    q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]
-    mask = mask_of(found)
+    q, k, v = attention.scores.inputs["x"], attention.scores.inputs["y"], op.inputs["y"]
+    mask = mask_of(attention)
     values = [q, k, v, op.output] + ([] if mask is None else [mask])
     if any(not is_static(value) or (value is not mask and len(value.shape) != 4) for value in values):
         return None
-    turned_k = not found.scores.arg("transpose_y")
+    turned_k = not attention.scores.arg("transpose_y")
     keys = k.shape[-1] if turned_k else k.shape[-2]
     sizes = Sizes(q.shape[1], q.shape[2], keys, q.shape[3], 0 if mask is None else 1)
     heads = (1, q.shape[1])
@@ -181,7 +181,7 @@ def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
         return None
     if not suits(sizes) or (mask is not None and not _shared(mask, sizes)):
         return None
-    return found
+    return attention
 
 
 def _shared(mask: Value, sizes: Sizes) -> bool:

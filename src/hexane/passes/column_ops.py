@@ -103,9 +103,9 @@ class ColumnWriter:
 
     def parameters(self, op: Op) -> tuple[Value, np.ndarray, np.ndarray | None]:
         """(constant, weights [N, K], bias) with what a norm in front left to them."""
-        found = matrix_of(op)
-        assert found is not None  # it has a relation
-        weight, values, bias = found
+        matrix = matrix_of(op)
+        assert matrix is not None  # it has a relation
+        weight, values, bias = matrix
         if op in self.analysis.scales:
             scale, shift = self.analysis.scales[op]
             values = np.asarray(values, np.float64)
@@ -134,19 +134,19 @@ class ColumnWriter:
     def _norm(self, op: Op) -> Value:
         b, x = self.b, self.operand(op.inputs["x"])
         centred = b.sub(x=x, y=mean(x, b))
-        made = b.mul(x=centred, y=inverse_root(b.square(x=centred), op.arg("epsilon"), b))
+        norm = b.mul(x=centred, y=inverse_root(b.square(x=centred), op.arg("epsilon"), b))
         gamma, beta = (array_of(op.inputs.get(name)) for name in ("gamma", "beta"))
         features = x.shape[1]
         scale = np.ones(features) if gamma is None else gamma.reshape(-1)
         shift = np.zeros(features) if beta is None else beta.reshape(-1)
         if self._folded(op, scale, shift):
-            return made
+            return norm
         if gamma is not None and beta is not None and self.analysis.compilation.on.affine_maps:
             weight = as_dtype(scale.reshape(-1, 1, 1, 1), x)
-            return b.conv(x=made, weight=weight, bias=as_dtype(shift, x), groups=features)
+            return b.conv(x=norm, weight=weight, bias=as_dtype(shift, x), groups=features)
         if gamma is not None:
-            made = b.mul(x=made, y=as_dtype(scale.reshape(1, -1, 1, 1), x))
-        return made if beta is None else b.add(x=made, y=as_dtype(shift.reshape(1, -1, 1, 1), x))
+            norm = b.mul(x=norm, y=as_dtype(scale.reshape(1, -1, 1, 1), x))
+        return norm if beta is None else b.add(x=norm, y=as_dtype(shift.reshape(1, -1, 1, 1), x))
 
     def _folded(self, op: Op, scale: np.ndarray, shift: np.ndarray) -> bool:
         """Leave a factor and a summand per feature to the weights of the products behind, if only products are."""
@@ -192,10 +192,10 @@ class ColumnWriter:
                 self.analysis.done[user] = made
                 value = user.output
             return made
-        found, *others = mean_squares(x, 0.0, b)
+        reduction, *others = mean_squares(x, 0.0, b)
         for other in others:
-            found = b.minimum(x=found, y=other)
-        return found
+            reduction = b.minimum(x=reduction, y=other)
+        return reduction
 
     def _root_behind(self, op: Op) -> tuple[Op | None, Op] | None:
         """(the sum with a number, the last op) of an inverse root behind a mean, as roots and inverses spell it."""

@@ -44,7 +44,7 @@ def is_cheaper_turned(part: list[Op], analysis: Analysis, leaves: Callable[[Valu
 
 
 def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
-    made: list[Layer] = []
+    layers: list[Layer] = []
     chip = analysis.compilation.chip
     rows: set[Value] = set()
     for op in _of_their_own(part, analysis):
@@ -52,45 +52,45 @@ def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
         if op.type in SUMS:
             x = op.inputs["x"]
             if x not in rows and not analysis.is_turned_already(x):
-                made.append(_map("move", x, chip))
+                layers.append(_map("move", x, chip))
             rows.add(x)
-            made.append(dense_sum(*_sizes(op), chip))
+            layers.append(dense_sum(*_sizes(op), chip))
         elif op.type == "layer_norm":
-            made += [_map("reduce", x, chip), _map("reduce", x, chip, 2), _map("unary", x, chip)]
+            layers += [_map("reduce", x, chip), _map("reduce", x, chip, 2), _map("unary", x, chip)]
             for name in ("gamma", "beta"):
                 if op.inputs.get(name) is not None:
-                    made += [planar("move", x.shape[-1], chip), _map("binary", x, chip, 2)]
+                    layers += [planar("move", x.shape[-1], chip), _map("binary", x, chip, 2)]
         elif op.type == "reduce_mean":
-            made += [_map("reduce", x, chip), planar("unary", _tokens(op.output), chip)]
+            layers += [_map("reduce", x, chip), planar("unary", _tokens(op.output), chip)]
         else:
-            made += _shared(op, chip)
-    return made
+            layers += _shared(op, chip)
+    return layers
 
 
 def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> list[Layer]:
-    made: list[Layer] = []
+    layers: list[Layer] = []
     chip = analysis.compilation.chip
     inside, entering, tasks = set(part), set(), _of_their_own(part, analysis)
     for op in part:
         for value in analysis.ops[op]:
             if value.op not in inside and value not in entering and not analysis.is_turned_already(value):
                 entering.add(value)
-                made.append(_map("move", value, chip))
+                layers.append(_map("move", value, chip))
         x = next(iter(op.operands()))
         if op.type in SUMS:
-            made.append(dense_sum(*_sizes(op), chip))
+            layers.append(dense_sum(*_sizes(op), chip))
         elif op.type == "layer_norm":
             tokens, features = _tokens(x), x.shape[-1]
-            made += [dense_sum(tokens, features, 1, chip), _map("binary", x, chip, 2), _map("unary", x, chip)]
-            made += [*_root(tokens, features, chip), _map("binary", x, chip, 2)]
+            layers += [dense_sum(tokens, features, 1, chip), _map("binary", x, chip, 2), _map("unary", x, chip)]
+            layers += [*_root(tokens, features, chip), _map("binary", x, chip, 2)]
             if op.inputs.get("gamma") is not None and not _feeds_sums(op.output):
-                made.append(_affine(x, chip))
+                layers.append(_affine(x, chip))
         elif op.type == "reduce_mean":
-            made += _root(_tokens(x), x.shape[-1], chip)
+            layers += _root(_tokens(x), x.shape[-1], chip)
         elif op in tasks:
-            made += _shared(op, chip, behind_sum=bool(made) and made[-1].unit == "mac")
-        made += [_map("move", value, chip) for value in op.outputs if leaves(value)]
-    return made
+            layers += _shared(op, chip, behind_sum=bool(layers) and layers[-1].unit == "mac")
+        layers += [_map("move", value, chip) for value in op.outputs if leaves(value)]
+    return layers
 
 
 def _of_their_own(part: list[Op], analysis: Analysis) -> list[Op]:
@@ -137,9 +137,9 @@ def _affine(x: Value, chip: Chip) -> Layer:
 
 def _sizes(op: Op) -> tuple[int, int, int]:
     """(rows, operands, results) of a product with constant weights."""
-    found = matrix_of(op)
-    assert found is not None  # it has a relation
-    outputs, inputs = found[1].shape
+    matrix = matrix_of(op)
+    assert matrix is not None  # it has a relation
+    outputs, inputs = matrix[1].shape
     return _tokens(op.output), inputs, outputs
 
 

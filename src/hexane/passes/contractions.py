@@ -60,10 +60,10 @@ def _einsum(op: Op, b: GraphBuilder) -> Value | None:
     first = _arranged(values[0], left, (batch, rows, summed), extents, b)
     second = _arranged(values[1], right, (batch, summed, columns), extents, b)
     order = [*batch, *rows, *columns]
-    made = b.reshape(x=b.matmul(x=first, y=second), shape=[extents[c] for c in order] or [1])
+    einsum = b.reshape(x=b.matmul(x=first, y=second), shape=[extents[c] for c in order] or [1])
     if order != list(result):
-        made = b.transpose(x=made, perm=[order.index(c) for c in result])
-    return made
+        einsum = b.transpose(x=einsum, perm=[order.index(c) for c in result])
+    return einsum
 
 
 def _arranged(value: Value, term: str, parts: tuple[list[str], ...], extents: dict[str, int], b: GraphBuilder) -> Value:

@@ -52,8 +52,8 @@ def _moved(op: Op, b: GraphBuilder) -> Value | None:
         if first is None:
             return None
         begin = [at + start for (at, _), (start, _) in zip(bounds, first)]
-        joined: Value = b.slice_by_size(x=inner.inputs["x"], begin=begin, size=list(op.output.shape))
-        return joined
+        value: Value = b.slice_by_size(x=inner.inputs["x"], begin=begin, size=list(op.output.shape))
+        return value
     if bounds[-1] != (0, x.shape[-1]) and bounds[-1][0] % GRID:
         return None
     if inner.type == "concat" and not inner.arg("interleave"):
@@ -66,8 +66,8 @@ def _moved(op: Op, b: GraphBuilder) -> Value | None:
 def _sliced(x: Value, bounds: list[tuple[int, int]], b: GraphBuilder) -> Value:
     if all(pair == (0, extent) for pair, extent in zip(bounds, x.shape)):
         return x
-    made: Value = b.slice_by_size(x=x, begin=[begin for begin, _ in bounds], size=[e - a for a, e in bounds])
-    return made
+    value: Value = b.slice_by_size(x=x, begin=[begin for begin, _ in bounds], size=[e - a for a, e in bounds])
+    return value
 
 
 def _parts(join: Op, bounds: list[tuple[int, int]], b: GraphBuilder) -> Value | None:
@@ -85,8 +85,8 @@ def _parts(join: Op, bounds: list[tuple[int, int]], b: GraphBuilder) -> Value | 
             parts.append(_sliced(part, [mine if i == axis else pair for i, pair in enumerate(bounds)], b))
     if len(parts) == 1:
         return parts[0]
-    joined: Value = b.concat(values=tuple(parts), axis=axis)
-    return joined
+    value: Value = b.concat(values=tuple(parts), axis=axis)
+    return value
 
 
 def _within(pad: Op, bounds: list[tuple[int, int]], b: GraphBuilder) -> Value | None:

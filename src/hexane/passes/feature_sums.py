@@ -47,12 +47,12 @@ def ranges(channels: int) -> list[int]:
 def mean_squares(x: Value, extra: float, b: GraphBuilder, correction: float = 1.0) -> list[Value]:
     """The mean over the channels of squares ``x``, plus ``extra``, in each range: infinite, or hardly too large."""
     channels = x.shape[1]
-    found = []
+    values = []
     for i, exponent in enumerate(ranges(channels)):
         weight, factor = _numbers(exponent, channels, correction)
         start = extra * channels * weight + (channels * UNIT if i else 0.0)
-        found.append(_sum(x, weight, start, factor, b))
-    return found
+        values.append(_sum(x, weight, start, factor, b))
+    return values
 
 
 def inverse_root(x: Value, extra: float, b: GraphBuilder) -> Value:

@@ -122,8 +122,8 @@ class _Halving:
             return value
         if value not in self.constants:
             type_ = TensorType("fp16", value.type.shape)
-            made = Constant(type_, half_of(value.data), coding=value.constant.coding if value.constant else None)
-            self.constants[value] = Value(value.name, type_, constant=made, label=value.label)
+            constant = Constant(type_, half_of(value.data), coding=value.constant.coding if value.constant else None)
+            self.constants[value] = Value(value.name, type_, constant=constant, label=value.label)
         return self.constants[value]
 
 

@@ -107,8 +107,8 @@ def folded(x: Value, r: int, b: GraphBuilder) -> Value:
     """A map with ``r`` rows as channels."""
     _, channels, height, width = x.shape
     rows = b.transpose(x=b.reshape(x=x, shape=[channels, height // r, r, width]), perm=list(TURN))
-    made: Value = b.reshape(x=rows, shape=[1, channels * r, height // r, width])
-    return made
+    value: Value = b.reshape(x=rows, shape=[1, channels * r, height // r, width])
+    return value
 
 
 def instead_of_parts(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:

@@ -105,10 +105,10 @@ def _multiplied(weight: Value, factor: np.ndarray) -> np.ndarray:
     """A constant times float64 factors, rounded once to its own dtype; piece by piece, never all of it in float64."""
     if weight.data.dtype.kind == "f" and np.all(factor == 1):
         return weight.data
-    made = np.empty(weight.shape, float_of(weight))
+    array = np.empty(weight.shape, float_of(weight))
     with np.errstate(over="ignore"):
-        np.multiply(weight.data, factor, out=made, dtype=np.float64, casting="same_kind")
-    return made
+        np.multiply(weight.data, factor, out=array, dtype=np.float64, casting="same_kind")
+    return array
 
 
 def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) -> Value | None:

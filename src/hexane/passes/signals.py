@@ -78,13 +78,13 @@ def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
         if start is None:
             return None
         bias = {"bias": as_dtype(np.repeat(start.reshape(-1), per), op.inputs["bias"])}
-    made = b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
+    value = b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
     if per > 1:
-        made = b.transpose(x=b.reshape(x=made, shape=[n, cout, per, results]), perm=[0, 1, 3, 2])
-        made = b.reshape(x=made, shape=[n, cout, 1, results * per])
-    if made.shape[3] != count:
-        made = b.slice_by_size(x=made, begin=[0] * 4, size=[n, cout, 1, count])
-    return made
+        value = b.transpose(x=b.reshape(x=value, shape=[n, cout, per, results]), perm=[0, 1, 3, 2])
+        value = b.reshape(x=value, shape=[n, cout, 1, results * per])
+    if value.shape[3] != count:
+        value = b.slice_by_size(x=value, begin=[0] * 4, size=[n, cout, 1, count])
+    return value
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class _Frames:
         kernel[:, :, :k] = weight[:, :, 0]
         kernel = kernel.reshape(cout, cin, g, width, s).transpose(0, 1, 2, 4, 3).reshape(cout, cin * g * s, 1, width)
         bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
-        made: Value = b.conv(x=source, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
-        return made
+        value: Value = b.conv(x=source, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
+        return value
 
 
 def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:

@@ -72,15 +72,15 @@ def integer_sum_ops(function: Function) -> set[Op]:
 
 def _whole_numbers(op: Op) -> list[Value]:
     """The whole numbers that are added up before a cast: the sums themselves, and a bias in units of their factor."""
-    found, waiting = [], [op.inputs["x"]]
+    whole_numbers, waiting = [], [op.inputs["x"]]
     while waiting:
         maker = waiting.pop().op
         if maker is None or maker.type not in ("add", "sub", "reshape", "expand_dims", "squeeze"):
             continue
         values = [value for value in maker.operands() if not value.is_constant and value.dtype in ("int32", "int64")]
-        found += values
+        whole_numbers += values
         waiting += values
-    return found
+    return whole_numbers
 
 
 def _is_small(op: Op) -> bool:

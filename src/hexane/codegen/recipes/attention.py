@@ -70,7 +70,7 @@ def _head(
     odd = l2.odd_channel_stride(n)
     columns = k.k * odd
     vector = Region(0, line, line, line)
-    held = Region(line, channel, size, size)
+    region = Region(line, channel, size, size)
     if (
         line + size + columns + n * l2.ne_window(k.k) > fragment.limits.l2_bytes
         or max(q.k, n) * lanes * 2 > fragment.limits.kernel_bytes_per_core
@@ -108,17 +108,17 @@ def _head(
         scores.small_source, s = True, largest_shape(n, 1)
     scores.shape = (s, s, s)
     tasks.resident(scores, turned, After.FOLLOWS_NE)
-    tasks.stays(scores, held, after=After.NOTHING)
+    tasks.stays(scores, region, after=After.NOTHING)
     scores.holds = True
     fragment.add(scores)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.patch = joint_patch(s)
-    tasks.resident(top, held, After.FOLLOWS_NE)
+    tasks.resident(top, region, After.FOLLOWS_NE)
     tasks.stays(top, vector, after=After.NOTHING)
     top.holds = True
     fragment.add(top)
-    row_chain(fragment, held, held, vector, m, n, After.PE_RESULT)
+    row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     row = up(2 * lanes * n, 64)
@@ -130,7 +130,7 @@ def _head(
         weights.dst_hint = WriteHint.ALLOC
     weights.patch = pe_patch(n, 1, operands=2)
     tasks.resident(weights, vector, After.FOLLOWS_PE)
-    weights.source2 = held
+    weights.source2 = region
     tasks.streams_out(fragment.target, weights, line + size, explicit=False, after=After.NOTHING)
     fragment.add(weights)
     matmul.compute(fragment, matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes))

@@ -190,11 +190,11 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True)
     plan.src = _rows(w)
     tasks.choose_shape(fragment.target, plan)
-    held = Region(0, channel, size, size, size if w.n > 1 else 0)
+    region = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
     after = After.NOTHING if staging is not None else tasks.STARTS
     end = tasks.ne_source(fragment.target, plan, start, after=after)
-    tasks.stays(plan, held, after=after)
+    tasks.stays(plan, region, after=after)
     if staging is not None and staging.unit == "PE":
         plan.reads = plan.reads.waiting(hazard(start, end, staging))
         plan.writes = plan.writes.waiting(hazard(0, start, staging))
@@ -202,7 +202,7 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
         plan.reads = plan.reads.waiting(After.NE_RESULT)
     plan.holds = True
     fragment.add(plan)
-    return held, start
+    return region, start
 
 
 def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:

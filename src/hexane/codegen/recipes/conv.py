@@ -72,8 +72,8 @@ def convolution_of(ops: Sequence[Op], context: Context) -> Convolution:
 
 def window_of(op: Op) -> KernelWindow:
     """Strides and padding as the engine takes them; UnsupportedError for what needs another form."""
-    found = windows.window_of(op)
-    strides, dilations, (left, top, _, _) = found.strides, found.dilations, found.pads
+    window = windows.window_of(op)
+    strides, dilations, (left, top, _, _) = window.strides, window.dilations, window.pads
     size = (1, 1, *op.arg("weight").shape[2:])[-2:]
     pads = (top, left)
     if any(d != 1 for d, k in zip(dilations, size) if k > 1):

@@ -41,9 +41,9 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
     tasks.choose_shape(fragment.target, turn)
     channel = l2.odd_channel_stride(x.h)
-    held = Region(0, channel, channel, channel)
+    region = Region(0, channel, channel, channel)
     tasks.ne_source(fragment.target, turn, x.c * channel)
-    tasks.stays(turn, held)
+    tasks.stays(turn, region)
     turn.holds = True
     fragment.add(turn)
     flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
@@ -57,7 +57,7 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
         tasks.choose_shape(
             fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0
         )
-        tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
+        tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(x.c * channel), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         fragment.add(plan)
@@ -142,16 +142,16 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
 
 
 def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
-    held = Region(0, channel, y.c * channel, y.c * channel)
+    region = Region(0, channel, y.c * channel, y.c * channel)
     end = tasks.ne_source(fragment.target, shift, size)
-    tasks.stays(shift, held)
+    tasks.stays(shift, region)
     walk = Dma(fragment.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
     shift.dst, shift.dst_staged = walk, True
     fragment.add(shift)
     plan.src, plan.src_staged = walk, True
     assert plan.kernel is not None and end
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    tasks.resident(plan, held, After.NE_RESULT | After.STAGED)
+    tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
     plan.result, plan.writes = Region(size), l2.AUTOMATIC
     fragment.add(plan)
 

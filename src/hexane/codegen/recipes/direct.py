@@ -43,11 +43,11 @@ def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: 
 
 def axes_of_one(small: Tensor, big: Tensor) -> Axes:
     """The axes along which ``small`` has size 1 and ``big`` has not."""
-    found = Axes.NONE
+    axes = Axes.NONE
     for axis, extent, whole in ((Axes.W, small.w, big.w), (Axes.H, small.h, big.h), (Axes.C, small.c, big.c)):
         if extent == 1 and whole > 1:
-            found |= axis
-    return found
+            axes |= axis
+    return axes
 
 
 def _walk(x: Tensor, out: Tensor) -> Dma:

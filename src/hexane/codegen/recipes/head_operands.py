@@ -125,10 +125,10 @@ def of_tokens(fragment: Fragment, x: Heads, lanes: int) -> Kernels:
     """Rows are tokens: a block of ``lanes`` tokens holds all heads, one after another."""
     step, head = up(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
     total = x.tokens // lanes * step
-    found = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
+    kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
     groups = 1 if x.side_by_side or x.columns else x.heads
-    _fill(fragment, x, found, groups, total, turned=x.columns)
-    return found
+    _fill(fragment, x, kernels, groups, total, turned=x.columns)
+    return kernels
 
 
 def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kernels:
@@ -138,10 +138,10 @@ def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kerne
     line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
     step, head = (x.heads * line, line) if grouped else (line, blocks * line)
     total = blocks * x.heads * line
-    found = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
+    kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
     groups = 1 if (x.side_by_side or x.columns) and not grouped else x.heads
-    _fill(fragment, x, found, groups, total, turned=not x.columns)
-    return found
+    _fill(fragment, x, kernels, groups, total, turned=not x.columns)
+    return kernels
 
 
 def _fill(fragment: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:

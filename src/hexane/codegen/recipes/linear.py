@@ -178,11 +178,11 @@ def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
-    held = Region(base, channel, size, size)
+    region = Region(base, channel, size, size)
     source_end = tasks.ne_source(fragment.target, plan, base + size)
     row = up(2 * x.m, 64)
     return _staged(
-        fragment, plan, held, Dma(fragment.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end
+        fragment, plan, region, Dma(fragment.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end
     )
 
 

@@ -82,15 +82,15 @@ def _turned_back(fragment: Fragment, a: Tensor) -> Tensor:
 
 def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[MatrixRows, MatrixRows, MatrixRows]]:
     """Matrices of every batch, with batch broadcast."""
-    found = []
+    batches = []
     for n in range(out.n):
         for c in range(out.c):
             triple = []
             for tensor in (a, b, out):
                 index = (n if tensor.n > 1 else 0) * tensor.c + (c if tensor.c > 1 else 0)
                 triple.append(replace(as_rows(tensor).part(index * tensor.h, tensor.h), total=tensor.batch))
-            found.append((triple[0], triple[1], triple[2]))
-    return found
+            batches.append((triple[0], triple[1], triple[2]))
+    return batches
 
 
 def product(
@@ -179,7 +179,7 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
     tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
-    held = Region(0, channel, size, size)
+    region = Region(0, channel, size, size)
     end = tasks.ne_source(fragment.target, plan, size, after=After.NE)
     after = After.NE
     if after_planar is not None:
@@ -187,10 +187,10 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
         # the copy's source region is checked the same way, and waits for the neural engine besides
         found = hazard(size, end, after_planar)
         plan.reads = plan.reads.waiting(found)
-    tasks.stays(plan, held, after=after | After.NE)
+    tasks.stays(plan, region, after=after | After.NE)
     plan.holds = True
     fragment.add(plan)
-    return held, size
+    return region, size
 
 
 def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan | None) -> Interleaved:

@@ -116,10 +116,10 @@ def _rows_first(x: Tensor, y: Tensor, window: KernelWindow, context: Context) ->
     rows = AxisWalk.of(x)
     least = rows.sliced(ROWS, 0, y.h, window.sy)
     for tap in range(1, window.kh):
-        held = Tensor(fragment.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
-        combine(fragment, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), AxisWalk.of(held))
-        least = AxisWalk.of(held)
-    last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0), context)
+        tensor = Tensor(fragment.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
+        combine(fragment, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), AxisWalk.of(tensor))
+        least = AxisWalk.of(tensor)
+    last = _windows_at_once(tensor, y, replace(window, kh=1, sy=1, top=0), context)
     fragment.plans += last.plans
     fragment.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
     return fragment

@@ -333,9 +333,9 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         block = x.w * channel
         row = block + (_turned_pad(block, channel) if x.h > 1 else 0)
         size = x.h * row
-        held = Region(0, channel, row, block)
+        region = Region(0, channel, row, block)
         tasks.ne_source(fragment.target, turn, size)
-        tasks.stays(turn, held)
+        tasks.stays(turn, region)
         if staged:
             line = up(2 * x.c, 64)
             turn.dst = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)

@@ -439,8 +439,8 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
     tasks.choose_shape(fragment.target, load)
     size = rows * block
     tasks.ne_source(fragment.target, load, size)
-    held = Region(0, block, 2 * w if h > 1 else size, size)
-    tasks.stays(load, held)
+    region = Region(0, block, 2 * w if h > 1 else size, size)
+    tasks.stays(load, region)
     load.holds = True
     fragment.add(load)
     h, w, target = walk(y, joins)

@@ -127,12 +127,12 @@ def load(fragment: Fragment, x: Tensor) -> Region:
     plan.src = x.dma()
     tasks.choose_shape(fragment.target, plan)
     channel, row = _map_row(x)
-    held = Region(0, channel, row, x.c * channel)
+    region = Region(0, channel, row, x.c * channel)
     tasks.ne_source(fragment.target, plan, x.h * row)
-    tasks.stays(plan, held)
+    tasks.stays(plan, region)
     plan.holds = True
     fragment.add(plan)
-    return held
+    return region
 
 
 def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -196,8 +196,8 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     tasks.stays(first, small)
     first.holds = True
     fragment.add(first)
-    held = Region(base, channel, row, block)
-    powers_and_reciprocals(fragment, (c, h, w), replace(held, base=base + size), small, held)
+    region = Region(base, channel, row, block)
+    powers_and_reciprocals(fragment, (c, h, w), replace(region, base=base + size), small, region)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
     scale.broadcast1 = Axes.H if along_h else Axes.C
@@ -205,10 +205,10 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     scale.patch = pe_patch(x.w, x.h, operands=2)
     follows_sum = fragment.target.choices.follows_closely and not along_h
     tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
-    scale.source2 = held
+    scale.source2 = region
     if along_h:
         scale.source = Region(small.base, small.row, small.channel, small.depth)
-        scale.source2 = Region(held.base, held.row, held.channel, held.depth)
+        scale.source2 = Region(region.base, region.row, region.channel, region.depth)
     tasks.streams_out(fragment.target, scale, base + size, after=After.NOTHING)
     fragment.add(scale)
 
@@ -312,13 +312,13 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     tasks.stays(top, vector)
     top.holds = True
     fragment.add(top)
-    held = Region(line, channel, size, size)
-    row_chain(fragment, replace(held, base=line + size), held, vector, x.c, x.w, After.PE_RESULT)
+    region = Region(line, channel, size, size)
+    row_chain(fragment, replace(region, base=line + size), region, vector, x.c, x.w, After.PE_RESULT)
     scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, 1, operands=2)
     tasks.resident(scale, vector, After.FOLLOWS_PE)
-    scale.source2 = held
+    scale.source2 = region
     tasks.streams_out(fragment.target, scale, line + size, explicit=False, after=After.NOTHING)
     fragment.add(scale)
     fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")

@@ -144,13 +144,13 @@ class _Block:
 
 
 def _blocks(rows: int) -> list[_Block]:
-    found = []
+    blocks = []
     at = 0
     while at < rows:
         count = min(BLOCK, rows - at)
-        found.append(_Block(at, count))
+        blocks.append(_Block(at, count))
         at += count
-    return found
+    return blocks
 
 
 def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -166,16 +166,16 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     first = unary.copy_of(fragment.target, x)
     first.src = x.dma()
     tasks.choose_shape(fragment.target, first)
-    held = Region(0, channel, channel, size)
+    region = Region(0, channel, channel, size)
     tasks.ne_source(fragment.target, first, size)
-    tasks.stays(first, held)
+    tasks.stays(first, region)
     first.holds = True
     fragment.add(first)
     top = 2 * size + x.h * padded
     _column_values(fragment, x, 0, top, MAXIMUM)
     moved = Region(2 * size, channel, padded, channel)
     minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
-    tasks.resident(minus, held, After.PE_RESULT)
+    tasks.resident(minus, region, After.PE_RESULT)
     minus.source2 = Region(top, values, 16, values)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
@@ -183,7 +183,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     lock(minus, power)
     fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
-    tasks.stays(power, replace(held, base=size), after=After.NOTHING)
+    tasks.stays(power, replace(region, base=size), after=After.NOTHING)
     power.holds = True
     fragment.add(power)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
@@ -191,7 +191,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT)
-    scale.source2 = replace(held, base=size)
+    scale.source2 = replace(region, base=size)
     tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
     fragment.add(scale)
 

@@ -107,14 +107,14 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
         plan.src = x.dma()
         tasks.choose_shape(fragment.target, plan)
-        held = Region(0, channel, row, block)
+        region = Region(0, channel, row, block)
         end = tasks.ne_source(fragment.target, plan, size)
-        tasks.stays(plan, held)
+        tasks.stays(plan, region)
         plan.holds = True
         fragment.add(plan)
         scale.dst = y.dma()
         scale.patch = pe_patch(x.w, x.h, operands=1)
-        tasks.resident(scale, held, After.NE_RESULT)
+        tasks.resident(scale, region, After.NE_RESULT)
         tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
         fragment.add(scale)
         return fragment

@@ -165,21 +165,21 @@ class BandRun:
 
     def in_bands(self, count: int, name: str) -> Banded | None:
         """The run in ``count`` bands; None where a band has a window with no row."""
-        made = Banded()
+        banded = Banded()
         for band in range(count):
             found = self.needs(band, count)
             if found is None:
                 return None
             rows, inner = found
             parts = {key: self._part(key, r, f"{name}~{band}") for key, r in inner.items()}
-            made.buffers += parts.values()
+            banded.buffers += parts.values()
             for i in range(self.first, self.last + 1):
                 if i in rows:
                     plan = self._plan(i, rows[i], parts, inner)
                     plan.evidence, plan.note = Evidence.INFERRED, plan.note or NOTE
-                    made.plans.append(plan)
-                    made.origins.append(i)
-        return made
+                    banded.plans.append(plan)
+                    banded.origins.append(i)
+        return banded
 
     def _part(self, key: Hashable, rows: Rows, name: str) -> BandBuffer:
         use, dma = next(
@@ -262,12 +262,12 @@ def uses_of(
     layouts: Mapping[Hashable, RowLayout],
 ) -> Uses:
     """The uses of a run's tasks, whose ``walks`` through DRAM are given, that go row by row through a known grid."""
-    found: Uses = {}
+    uses: Uses = {}
     for end, key in (walk for mine in walks for walk in mine):
         if end.side == SECOND and not second_moves(plans[end.index]):
             continue
         layout = layouts.get(key)
         use = Use(key, None) if layout is None else use_of(end, key, layout)
         if use is not None:
-            found[end.index, end.side] = use
-    return found
+            uses[end.index, end.side] = use
+    return uses

@@ -71,20 +71,20 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
 
 def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentEnds:
     """What the plans hold, as recipes placed it."""
-    found = ResidentEnds([fact.ends_at(i) for i, fact in enumerate(facts)])
+    ends = ResidentEnds([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
             for place, size in facts[i].staying:
-                clusters = _joined(clusters, found.ends[i][place], size)
+                clusters = _joined(clusters, ends.ends[i][place], size)
         for cluster in clusters:
             _check_written(cluster, plans)
-        found.clusters += clusters
-        found.by_group[first] = clusters
-        found.runs.append((first, last))
-    found.cluster_of = {(end.index, end.side): cluster for cluster in found.clusters for end in cluster.ends}
-    found.clustered = {index for index, _ in found.cluster_of}
-    return found
+        ends.clusters += clusters
+        ends.by_group[first] = clusters
+        ends.runs.append((first, last))
+    ends.cluster_of = {(end.index, end.side): cluster for cluster in ends.clusters for end in cluster.ends}
+    ends.clustered = {index for index, _ in ends.cluster_of}
+    return ends
 
 
 def is_torn(plans: Sequence[Plan], found: ResidentEnds, first: int) -> bool:
@@ -113,9 +113,9 @@ def _joined(clusters: list[Cluster], end: TaskOperand, size: int) -> list[Cluste
     start, stop = end.region.base, end.region.base + size
     touched = [c for c in clusters if c.start < stop and start < c.stop]
     apart = [c for c in clusters if c not in touched] if touched else clusters
-    joined = Cluster(
+    cluster = Cluster(
         [e for c in touched for e in c.ends] + [end],
         min([start, *(c.start for c in touched)]),
         max([stop, *(c.stop for c in touched)]),
     )
-    return [*apart, joined]
+    return [*apart, cluster]

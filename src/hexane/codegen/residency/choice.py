@@ -109,11 +109,11 @@ class ResidencyProgram:
 
     def preferring(self, keys: frozenset[Hashable], late: frozenset[Hashable] = frozenset()) -> ResidencyProgram:
         """The same program, where these tensors are placed before all others, some of them late."""
-        made = replace(self, first=keys, late=late)
+        program = replace(self, first=keys, late=late)
         for name in ("facts", "held", "free", "tensors", "candidates"):
             if name in vars(self):
-                vars(made)[name] = vars(self)[name]
-        return made
+                vars(program)[name] = vars(self)[name]
+        return program
 
 
 def room_of(program: ResidencyProgram) -> int:

@@ -107,32 +107,32 @@ class Depth:
 
     def pieces(self) -> list[BandedRun]:
         """The runs of tasks that go in bands, in order."""
-        found: list[BandedRun] = []
+        runs: list[BandedRun] = []
         for first, last in self.ground.runs:
             state = first, *self._marks[first : last + 1]
             if state not in self.ground.pieces:
                 self.ground.pieces[state] = [piece for piece in self._pieces(first, last) if piece.count > 1]
-            found += self.ground.pieces[state]
-        return found
+            runs += self.ground.pieces[state]
+        return runs
 
     def cut(self, pieces: Sequence[BandedRun]) -> Cuts:
         """The program with these pieces in bands."""
         chosen = {piece.first: piece for piece in pieces}
-        made = Cuts([], [])
+        cuts = Cuts([], [])
         i = 0
         while i < len(self.ground.plans):
             piece = chosen.get(i)
             parts = None if piece is None else self.ground.in_bands(piece.first, piece.last, piece.count)
             if piece is None or parts is None:
-                made.plans.append(self.ground.whole_plans[i])
-                made.origins.append(i)
+                cuts.plans.append(self.ground.whole_plans[i])
+                cuts.origins.append(i)
                 i += 1
                 continue
-            made.plans += parts.plans
-            made.origins += parts.origins
-            made.buffers += parts.buffers
+            cuts.plans += parts.plans
+            cuts.origins += parts.origins
+            cuts.buffers += parts.buffers
             i = piece.last + 1
-        return made
+        return cuts
 
     def _pieces(self, first: int, last: int) -> list[BandedRun]:
         """The cheapest pieces of a run."""

@@ -79,15 +79,15 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
             count = _count(counts, key, plan)
             count.read += sum(plan.kernel.sizes)
             count.causes.append((Cause.FORM, "a task reads it as its kernel"))
-    made = []
+    tensors = []
     for key, count in counts.items():
         about = program.stored(key)
         written, read = count.written, count.read
         if about.surface:
             written, read = _beyond(program, key, written, read)
         cause, why = max(set(count.causes), key=count.causes.count)
-        made.append(Detour(count.name, written, read, cause, why))
-    return made
+        tensors.append(Detour(count.name, written, read, cause, why))
+    return tensors
 
 
 def _count(counts: dict[Hashable, _Count], key: Hashable, plan: Plan) -> _Count:

@@ -152,7 +152,7 @@ class EndBytes(NamedTuple):
 
 def _parts(plan: Plan, index: int) -> list[EndBytes]:
     """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
-    found = []
+    parts = []
     for end in operands_of(plan, index):
         if end.side == RESULT and plan.writes.automatic:
             extents = Extents(1, 1, 1, 1, min(end.extents.w, 128))
@@ -160,8 +160,8 @@ def _parts(plan: Plan, index: int) -> list[EndBytes]:
             extents = at_once(plan, end)
         region, (g, d, c, h, w) = end.region, extents
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-        found.append(EndBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
-    return found
+        parts.append(EndBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
+    return parts
 
 
 @dataclass

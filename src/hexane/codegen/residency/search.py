@@ -133,30 +133,30 @@ def winning(pieces: list[BandedRun], cuts: Cuts, cut: list[Cost], whole: list[Co
     of_origin = [Cost(0.0, 0)] * len(whole)
     for origin, cost in zip(cuts.origins, cut):
         of_origin[origin] = of_origin[origin].plus(cost)
-    kept, lost = [], []
+    runs, lost = [], []
     for piece in pieces:
         banded = total(of_origin[piece.first : piece.last + 1])
         plain = total(whole[piece.first : piece.last + 1])
         if banded.weighed() < plain.weighed():
-            kept.append(piece)
+            runs.append(piece)
             lost.append(banded.us - plain.us)
     slower = total(cut).us - total(whole).us
-    if len(kept) < len(pieces) or slower <= 0:
-        return kept
-    losers = sorted(zip(lost, kept), key=lambda row: -row[0])
+    if len(runs) < len(pieces) or slower <= 0:
+        return runs
+    losers = sorted(zip(lost, runs), key=lambda row: -row[0])
     while losers and slower > 0:
         loss, piece = losers.pop(0)
-        kept.remove(piece)
+        runs.remove(piece)
         slower -= max(loss, 0)
-    return kept
+    return runs
 
 
 def expected(program: ResidencyProgram, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
         vars(program)["expected"] = program.memo.costs_of(_turned(program), price)
-    found: list[Cost] = vars(program)["expected"]
-    return found
+    costs: list[Cost] = vars(program)["expected"]
+    return costs
 
 
 def _turned(program: ResidencyProgram) -> list[Plan]:

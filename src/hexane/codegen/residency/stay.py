@@ -140,13 +140,13 @@ class _Zone:
 
     def _leaders(self, values: Sequence[ResidentValue], locks: Locks) -> set[int]:
         """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
-        found = set()
+        leaders = set()
         for value in values:
             first, after = value.ends[0], [end for end in value.ends if end.index == value.first + 1]
             whole = first.side == RESULT and not value.written and value.is_whole(first)
             if whole and after and locks(self.plans[value.first], self.plans[value.first + 1]):
-                found.add(value.first)
-        return found
+                leaders.add(value.first)
+        return leaders
 
     def _try(self, values: list[ResidentValue], leaders: set[int]) -> ResidentValue | None:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
@@ -206,15 +206,15 @@ class _Zone:
     def _blocks(self, values: Sequence[ResidentValue]) -> dict[ResidentValue, ArenaBlock]:
         """A block for each value, one for a value and that which is written over it."""
         over = {after: before for before, after in self.pairs}
-        found: dict[ResidentValue, ArenaBlock] = {}
+        blocks: dict[ResidentValue, ArenaBlock] = {}
         for value in sorted(values, key=lambda v: v.first):
             before = over.get(value)
-            block = None if before is None else found.get(before)
+            block = None if before is None else blocks.get(before)
             if block is None:
                 block = ArenaBlock(value.size, value.first, value.last, unit=64)
             block.last = max(block.last, value.last)
-            found[value] = block
-        return found
+            blocks[value] = block
+        return blocks
 
     def _around(self, block: ArenaBlock) -> tuple[int, int]:
         """The tasks of a value's block, the whole run of a cluster's or of what passes through."""

@@ -109,9 +109,9 @@ class ResidentValue:
         if all(end.index == i for end, i in zip(self.ends, indices)):
             return self
         ends = [end.at(i) for end, i in zip(self.ends, indices)]
-        made = ResidentValue(self.key, self.layout, ends, self.walks, self.written, self.loaded)
-        made._take(ANYWHERE, self)
-        return made
+        value = ResidentValue(self.key, self.layout, ends, self.walks, self.written, self.loaded)
+        value._take(ANYWHERE, self)
+        return value
 
     def _take(self, names: tuple[str, ...], other: ResidentValue) -> None:
         """What is found out about another value already, and holds for this one."""
@@ -120,9 +120,9 @@ class ResidentValue:
 
     def laid_out(self, layout: RowLayout) -> ResidentValue:
         """The same in another layout of the same grid."""
-        made = ResidentValue(self.key, layout, self.ends, self.walks, self.written, self.loaded)
-        made._take(IN_ANY_LAYOUT, self)
-        return made
+        value = ResidentValue(self.key, layout, self.ends, self.walks, self.written, self.loaded)
+        value._take(IN_ANY_LAYOUT, self)
+        return value
 
     def parted(
         self, plans: Sequence[Plan], held: ResidentEnds, full: tuple[int, int] | None = None
@@ -205,7 +205,7 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
     if not before or value.written:
         return int(_loads_alone(place, plans, value))
     times = Counter(end.index for end in value.ends)
-    brought: list[Places | None] = []
+    places: list[Places | None] = []
     made: list[Places | None] = []
     for i in range(place, len(value.ends)):
         end, mine = value.ends[i], value.places[i]
@@ -215,15 +215,15 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
             made.append(mine)
             continue
         if (
-            len(brought) == MOST_LOADERS
+            len(places) == MOST_LOADERS
             or times[end.index] > 1
             or not _can_bring(end, plans)
             or not all(are_apart(mine, other) for other in made)
         ):
             return 0
-        brought.append(mine)
-        if all(covers(brought, other) for other in before):
-            return len(brought) if any(later.side != RESULT for later in value.ends[i + 1 :]) else 0
+        places.append(mine)
+        if all(covers(places, other) for other in before):
+            return len(places) if any(later.side != RESULT for later in value.ends[i + 1 :]) else 0
     return 0
 
 

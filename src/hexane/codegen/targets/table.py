@@ -32,12 +32,12 @@ def targets() -> list[Target]:
 
 def target_named(name: str) -> Target:
     """A target by the name that Apple's compiler takes, any case. Raises UnsupportedError."""
-    found = _TARGETS.get(name.lower())
-    if found is None:
+    target = _TARGETS.get(name.lower())
+    if target is None:
         raise UnsupportedError(
             f"there is no code generation for {name!r}", hint=f"for {', '.join(_TARGETS)}", code=Reason.CHIP
         )
-    return found
+    return target
 
 
 def target_of(chip: Chip, dialect: str = "default") -> Target:

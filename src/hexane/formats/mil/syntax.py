@@ -218,12 +218,12 @@ class _Builder(Transformer):
         return children[0], children[1]
 
     def attributes(self, children: list) -> dict[str, TypedValue]:
-        found: dict[str, TypedValue] = {}
+        values: dict[str, TypedValue] = {}
         for name, value in children:
-            if name in found:
+            if name in values:
                 raise Located(f"attribute {name} is given twice", place_of(name))
-            found[str(name)] = value
-        return _Attributes(found)
+            values[str(name)] = value
+        return _Attributes(values)
 
     def opset(self, children: list) -> _Opset:
         return _Opset(children[0])

@@ -66,15 +66,15 @@ def extend_backward(model: Any, declared: dict[str, TensorType]) -> None:
 
 def _declared_shapes(model: Any) -> dict[str, tuple[int | str | None, ...]]:
     """Extents of values of the main graph: numbers, symbols, or None."""
-    found: dict[str, tuple[int | str | None, ...]] = {}
+    declared_shapes: dict[str, tuple[int | str | None, ...]] = {}
     for value in [*model.graph.input, *model.graph.value_info]:
         tensor = value.type.tensor_type
         if value.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape"):
-            found[value.name] = tuple(
+            declared_shapes[value.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
                 for dim in tensor.shape.dim
             )
-    return found
+    return declared_shapes
 
 
 def _of_shape(node: Any, result: tuple[int, ...], shapes: dict[str, tuple[int, ...]]) -> list[str]:
@@ -99,7 +99,7 @@ def _is_neutral(other: tuple[int, ...] | None, result: tuple[int, ...]) -> bool:
 def _elements(model: Any) -> dict[str, str]:
     """Element types of values whose shapes are not known."""
     onnx = import_onnx()
-    found = {}
+    elements = {}
     for value in model.graph.value_info:
         if value.type.WhichOneof("value") != "tensor_type":
             continue
@@ -108,5 +108,5 @@ def _elements(model: Any) -> dict[str, str]:
         except (KeyError, TypeError, ValueError):
             continue
         if dtype.kind in "fiub" and not dtype.name.startswith("bfloat"):
-            found[value.name] = dtype_name(dtype)
-    return found
+            elements[value.name] = dtype_name(dtype)
+    return elements

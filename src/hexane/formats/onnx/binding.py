@@ -173,9 +173,9 @@ def _require_static(file: OnnxFile, inputs: Mapping[str, Any]) -> None:
 
 
 def _symbols(model: Any) -> set[str]:
-    found = set()
+    symbols = set()
     for graph in all_graphs(model.graph):
         for value in [*graph.input, *graph.output, *graph.value_info]:
             if value.type.WhichOneof("value") == "tensor_type":
-                found |= {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
-    return found
+                symbols |= {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    return symbols

@@ -97,14 +97,14 @@ def _types(
     if names and all(name in declared for name in names):
         return [declared[name] for name in names]
     session = session_of(text, kind)
-    found = []
+    types = []
     for entry in session.get_outputs():
         if entry.type not in _DTYPES:
             raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, not a tensor")
         if not all(isinstance(extent, int) for extent in entry.shape or [None]):
             return _probed(text, kind, operands)
-        found.append(TensorType(_DTYPES[entry.type], tuple(entry.shape)))
-    return found
+        types.append(TensorType(_DTYPES[entry.type], tuple(entry.shape)))
+    return types
 
 
 def _probed(text: str, kind: str, operands: Sequence[Any]) -> list[TensorType]:

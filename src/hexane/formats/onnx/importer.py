@@ -391,11 +391,11 @@ def tensor_type(tensor: Any) -> TensorType | None:
 
 def declared_types(model: Any) -> dict[str, TensorType]:
     """Static types of the main graph's values, as the file declares them, ONNX infers them, or results ask for them."""
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     for value in [*model.graph.value_info, *model.graph.output]:
         if value.type.WhichOneof("value") == "tensor_type":
             type_ = tensor_type(value.type.tensor_type)
             if type_ is not None:
-                found[value.name] = type_
-    extend_backward(model, found)
-    return found
+                types[value.name] = type_
+    extend_backward(model, types)
+    return types

@@ -34,10 +34,10 @@ def contraction(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], r
     x, w = _split(ops, *x, axes), _split(ops, *w, axes)
     spatial = windows_of(x[0], axes)
     if spatial is None:
-        turned = windows_of(w[0], Axes(axes.groups, axes.right, axes.left, axes.summed))
-        if turned is None:
+        windows = windows_of(w[0], Axes(axes.groups, axes.right, axes.left, axes.summed))
+        if windows is None:
             raise NoContraction
-        if turned:  # the windows are the second's: it is the map, and the first the kernel
+        if windows:  # the windows are the second's: it is the map, and the first the kernel
             return contraction(ops, w, x, reduced)
         raise NoContraction
     if not spatial:
@@ -102,7 +102,7 @@ class Window:
 
 def windows_of(x: View, axes: Axes) -> list[Window] | None:
     """The source's axes along which windows slide; None where an axis moves in a way that no window does."""
-    found = []
+    windows = []
     for place, steps in enumerate(x.steps):
         moving = [axis for axis, step in enumerate(steps) if step]
         if len(moving) < 2:
@@ -113,8 +113,8 @@ def windows_of(x: View, axes: Axes) -> list[Window] | None:
         out = [axis for axis in moving if axis in axes.left]
         if len(moving) != 2 or len(kernel) != 1 or len(out) != 1 or min(steps[kernel[0]], steps[out[0]]) < 1:
             return None
-        found.append(Window(place, out[0], kernel[0], steps[out[0]], steps[kernel[0]]))
-    return found
+        windows.append(Window(place, out[0], kernel[0], steps[out[0]], steps[kernel[0]]))
+    return windows
 
 
 def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, ...]], windows: list[Window]) -> Operand:

@@ -94,11 +94,11 @@ class Reader:
             return reshaped(self.ops, self.value(u.src[1].src[1]), tuple(u.shape))  # a clone: all of it is stored
         if name == "CAST":
             return self.cast(self.value(u.src[0]), dtype_of(u))
-        known = self.known(u)
-        if known is None:
-            known = self.joined(u) if name == "ADD" else self.padded_with(u) if name == "WHERE" else None
-        if known is not None:
-            return known
+        operand = self.known(u)
+        if operand is None:
+            operand = self.joined(u) if name == "ADD" else self.padded_with(u) if name == "WHERE" else None
+        if operand is not None:
+            return operand
         if name in ELEMENTWISE:
             operands = self.operands(u)
             if name in FUNCTIONS:
@@ -239,9 +239,9 @@ class Reader:
         if number is not None:
             return np.broadcast_to(np.asarray(number).astype(carrier_of(u)), u.shape)
         view = self.view(u)
-        made = None if view is None else self.regular(view)
-        if made is not None:
-            return made
+        operand = None if view is None else self.regular(view)
+        if operand is not None:
+            return operand
         name, x = u.op.name, self.value(u.src[0])
         if isinstance(x, np.ndarray):
             try:

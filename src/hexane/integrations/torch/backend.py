@@ -29,10 +29,10 @@ _collector: ContextVar[list[GraphReport] | None] = ContextVar("reports", default
 @contextmanager
 def collected() -> Iterator[list[GraphReport]]:
     """The reports of all graphs that are compiled inside."""
-    found: list[GraphReport] = []
-    token = _collector.set(found)
+    reports: list[GraphReport] = []
+    token = _collector.set(reports)
     try:
-        yield found
+        yield reports
     finally:
         _collector.reset(token)
 

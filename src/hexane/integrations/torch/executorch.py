@@ -61,12 +61,12 @@ def _stand_ins(program: Any) -> dict[str, np.ndarray]:
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    found = {}
+    stand_ins = {}
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in known:
             type_ = mil_type(node.meta["val"])
-            found[node.name] = np.ones(type_.shape, type_.carrier)
-    return found
+            stand_ins[node.name] = np.ones(type_.shape, type_.carrier)
+    return stand_ins
 
 
 class HexanePartitioner(Partitioner):

@@ -115,11 +115,11 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 def to_torch(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
     """An array as a tensor of the type and strides that the graph declares."""
-    made = torch.from_numpy(np.array(array)).to(like.dtype).reshape(tuple(like.shape))
+    tensor = torch.from_numpy(np.array(array)).to(like.dtype).reshape(tuple(like.shape))
     shared = any(stride == 0 and extent > 1 for stride, extent in zip(like.stride(), like.shape))
-    if made.stride() == like.stride() or shared:  # an expanded view has no memory of its own to fill
-        return made
-    return torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype).copy_(made)
+    if tensor.stride() == like.stride() or shared:  # an expanded view has no memory of its own to fill
+        return tensor
+    return torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype).copy_(tensor)
 
 
 class Supported(OperatorSupportBase):

@@ -66,13 +66,13 @@ def index(c: AtenNode) -> Operand:
     if len(axes) == 1:
         return c.ops.gather(x=x, indices=found[0], axis=axes[0])
     rest = [axis for axis in range(c.rank(x)) if axis not in axes]
-    made = c.ops.gather_nd(x=c.transpose(x, [*axes, *rest]), indices=_stacked(c, found))
+    operand = c.ops.gather_nd(x=c.transpose(x, [*axes, *rest]), indices=_stacked(c, found))
     if axes == list(range(axes[0], axes[0] + len(axes))) and axes[0] > 0:  # adjacent: the result stands in their place
-        count = c.rank(made) - len(rest)
-        order = list(range(c.rank(made)))
+        count = c.rank(operand) - len(rest)
+        order = list(range(c.rank(operand)))
         lead = order[count : count + axes[0]]
-        made = c.transpose(made, [*lead, *order[:count], *order[count + axes[0] :]])
-    return made
+        operand = c.transpose(operand, [*lead, *order[:count], *order[count + axes[0] :]])
+    return operand
 
 
 @aten("index_put.default")

@@ -65,28 +65,28 @@ def addmm(c: AtenNode) -> Operand:
     else:
         a, b = c.x("batch1"), c.x("batch2")
     if c.rank(b) == 1:
-        made = c.reshape(c.ops.matmul(x=a, y=c.reshape(b, (*c.shape(b), 1))), c.out().shape)
+        operand = c.reshape(c.ops.matmul(x=a, y=c.reshape(b, (*c.shape(b), 1))), c.out().shape)
     elif isinstance(b, np.ndarray) and alpha == 1 and beta == 1 and c.rank(b) == 2:
         return _linear(c, a, b.T, bias)
     else:
-        made = c.ops.matmul(x=a, y=b)
-    made = made if alpha == 1 else c.ops.mul(x=made, y=c.like(alpha, made))
+        operand = c.ops.matmul(x=a, y=b)
+    operand = operand if alpha == 1 else c.ops.mul(x=operand, y=c.like(alpha, operand))
     if beta == 0:
-        return made
-    return c.ops.add(x=made, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
+        return operand
+    return c.ops.add(x=operand, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
 
 
 @aten("addbmm.default")
 def addbmm(c: AtenNode) -> Operand:
     """``beta self + alpha`` times the sum of the products over the batch."""
     _floats_only(c)
-    made = c.ops.matmul(x=c.x("batch1"), y=c.x("batch2"))
-    made = c.ops.reduce_sum(x=made, axes=np.array([0], np.int32), keep_dims=False)
+    operand = c.ops.matmul(x=c.x("batch1"), y=c.x("batch2"))
+    operand = c.ops.reduce_sum(x=operand, axes=np.array([0], np.int32), keep_dims=False)
     alpha, beta, bias = c.number("alpha"), c.number("beta"), c.x()
-    made = made if alpha == 1 else c.ops.mul(x=made, y=c.like(alpha, made))
+    operand = operand if alpha == 1 else c.ops.mul(x=operand, y=c.like(alpha, operand))
     if beta == 0:
-        return made
-    return c.ops.add(x=made, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
+        return operand
+    return c.ops.add(x=operand, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
 
 
 @aten("convolution.default", "_convolution.default")
@@ -117,14 +117,14 @@ def convolution(c: AtenNode) -> Operand:
         if min(ends) < 0:
             raise Refused("an output padding that is wider than the padding")
         pad = np.array([side for pair in zip(padding, ends) for side in pair], np.int32)
-        made = c.ops.conv_transpose(x=x, weight=_whole(weight), pad=pad, **common)
+        operand = c.ops.conv_transpose(x=x, weight=_whole(weight), pad=pad, **common)
     else:
         pad = np.array([side for one in padding for side in (one, one)], np.int32)
-        made = c.ops.conv(x=x, weight=_whole(weight), pad=pad, **common)
+        operand = c.ops.conv(x=x, weight=_whole(weight), pad=pad, **common)
     if bias is None or isinstance(bias, np.ndarray):
-        return made
+        return operand
     return c.ops.add(
-        x=made, y=c.reshape(bias, (1, -1 if isinstance(bias, np.ndarray) else c.shape(bias)[0], *[1] * spatial))
+        x=operand, y=c.reshape(bias, (1, -1 if isinstance(bias, np.ndarray) else c.shape(bias)[0], *[1] * spatial))
     )
 
 

@@ -99,9 +99,9 @@ def resize_of(
     )
     exact = all(abs(factor * extent - new) < 1e-6 for factor, extent, new in zip(factors, shape, out))
     if plane and exact and not isinstance(x, np.ndarray):
-        made = _mil_resize(c, x, shape, out, factors, how)
-        if made is not None:
-            return made
+        operand = _mil_resize(c, x, shape, out, factors, how)
+        if operand is not None:
+            return operand
     given: dict[str, Any] = {"scales": np.array(scales, np.float32)} if scales else {"sizes": np.array(sizes, np.int32)}
     return c.ops.op("onnx.Resize", x=x, **given, **how)
 
