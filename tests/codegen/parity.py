@@ -45,7 +45,6 @@ LAYERS = {
         "chain_attn_s512_dh64": "places and shapes of attention over 512 keys",
         "chain_block_d256_s64_proj0": "products of two computed matrices are not in the chain",
         "chain_block_d256_s64_proj1": "products of two computed matrices are not in the chain",
-        "chain_res_gelu_d256": "an input that a table and a sum read is not kept",
         "garms_chain_c128": L2_CHAIN,
         "garms_chain_c2048_gamma": L2_CHAIN,
     },

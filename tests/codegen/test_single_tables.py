@@ -213,3 +213,23 @@ def test_a_batch_norm_without_a_finite_quotient_stays(scale):
     assert tasks(apart) - tasks(merged) == 2
     (one,), (other,) = (agreed(program, {"x": x}).values() for program in (merged, apart))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "A19"])
+@pytest.mark.parametrize("name", ["gelu", "tanh", "exp"])
+def test_apples_pixel_and_its_table(name, chip):
+    """Two tasks: the table as a row, the pixel kept for the sum or product that reads both."""
+    for second, channels in (("add", 256), ("mul", 24)):
+        programs = []
+        for length in (1, 2):
+            b = GraphBuilder()
+            x = b.input("x", (1, channels, 1, 1), "fp16")
+            table = b.op(name, x=x)
+            b.output(table if length == 1 else b.op(second, x=x, y=table))
+            programs.append(hexane.compile(b.graph, chip, dialect="apple"))
+        inputs = {"x": np.random.default_rng(channels).normal(size=x.shape).astype(np.float16)}
+        (table,), (found,) = (agreed(program, inputs).values() for program in programs)
+        assert tasks(programs[1]) == 2
+        assert programs[1].stats()["evidence"].get("INFERRED", 0) == (0 if chip == "M2" else 2)
+        wide = inputs["x"].astype(np.float32), table.astype(np.float32)
+        np.testing.assert_allclose(found, np.add(*wide) if second == "add" else np.multiply(*wide), rtol=2**-10)

@@ -68,8 +68,9 @@ def engine_ns(plan: Plan) -> float:
         if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
             return channels * plan.w * 4 * PE_FOLDED_ROW_NS
         if pixel:
-            two = plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY) and not plan.transpose2
-            return channels * (PE_PIXEL_TWO_NS if two else PE_PIXEL_ONE_NS) / (2 if plan.transpose1 else 1)
+            second = plan.src2 is not None and not plan.transpose2
+            of_dma = (0.0, PE_PIXEL_ONE_NS, PE_PIXEL_TWO_NS)[(plan.src is not None) + second]
+            return channels * of_dma / (2 if plan.transpose1 else 1)
         if plan.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT):
             return channels * plan.w * plan.h * PE_VALUE_NS
         return 0.0

@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, work_shape
+from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, pe_patch, work_shape
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind, ResultType, Writes
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
@@ -27,6 +27,9 @@ from hexane.codegen.recipes.elementwise import (
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe, scalar
 from hexane.codegen.recipes.softmax_parts import exponential, lock
 from hexane.errors import Reason, UnsupportedError
+from hexane.isa.numbers import fp16_value
+from hexane.lowering.functions import FUNCTIONS
+from hexane.lowering.fusion import follows, table_name
 from hexane.lowering.powers import check_power
 
 if TYPE_CHECKING:
@@ -92,18 +95,49 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     return fragment
 
 
-def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool) -> tuple[Region, int]:
-    """A table of x at 0 in L2, turned if asked for: where, and how many bytes (§13, appendix A)."""
+def pixel_residual(op: Op, context: Context) -> tuple[Op, ...] | None:
+    """x and a table of it, added or multiplied, of a single pixel."""
+    user = follows(op, "add", "mul")
+    if user is None or not context.policy.between or op.type == "log" or FUNCTIONS[op.type].epsilon:
+        return None
+    others = [user.arg(name) for name in ("x", "y") if user.arg(name) is not op.output]
+    pixel = op.output.shape[:1] == (1,) and len(op.output.shape) == 4 and op.output.shape[2:] == (1, 1)
+    return (op, user) if pixel and others == [op.arg("x")] else None
+
+
+@recipe(*FUNCTIONS, match=pixel_residual, rank=5)
+def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
+    """T0: the table of x into L2 as a row, as in a quotient, x kept; T1: x and the row (x + gelu(x) on H14)."""
+    need_fp16(ops[0].arg("x"))
+    x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
+    fragment = Fragment(context)
+    region, _ = _held_table(fragment, table_name(ops[0]), x, turned=True, keep=True)
+    (table,) = fragment.plans
+    table.post_scale = fp16_value(FUNCTIONS[ops[0].type].scale)
+    last = planar(ops[1].type, out, False)
+    last.dst, last.source2, last.transpose2 = out.dma(), region, True
+    last.patch = pe_patch(1, 1, operands=2)
+    tasks.resident(last, replace(table.source, group=0), After.NE)
+    tasks.streams_out(context.target, last, region.channel + table.source.row, after=After.NOTHING)
+    fragment.add(last)
+    if "function_and_residual" not in (context.target.shown or ()):
+        fragment.evidence(Evidence.INFERRED, "a pixel and its table, as on H14")
+    return fragment
+
+
+def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool, keep: bool = False) -> tuple[Region, int]:
+    """A table of x at 0 in L2, turned if asked for, x behind it: where, and how many bytes (§13, appendix A)."""
     plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=turned)
     unary.set_table(plan, name)
     plan.src = x.dma()
-    tasks.choose_shape(fragment.target, plan)
+    if not keep:  # one-row patches where x stays, as of copies that read L2
+        tasks.choose_shape(fragment.target, plan)
     count, channel = (x.w, l2.channel_stride(x.c)) if turned else (x.c, l2.channel_stride(x.w))
     block = count * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
     region = Region(0, channel, row, block, size if x.n > 1 else 0)
-    tasks.ne_source(fragment.target, plan, size * x.n)
+    tasks.ne_source(fragment.target, plan, size * x.n, keep=keep)
     tasks.stays(plan, region)
     plan.holds = True
     fragment.add(plan)

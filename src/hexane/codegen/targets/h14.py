@@ -34,6 +34,7 @@ class H14(Packed):
             "batched_product",
             "convolution",
             "elementwise",
+            "function_and_residual",
             "layer_norm",
             "matrix_chain",
             "norm_projection",
