@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,32 @@ def test_lists_are_arrays(pair: tuple[Any, Any]) -> None:
     given = feed()
     lists = {name: array.tolist() for name, array in given.items()}
     np.testing.assert_array_equal(pair[0].run(["z"], lists)[0], pair[0].run(["z"], given)[0])
+
+
+def test_a_call_that_does_not_wait(pair: tuple[Any, Any]) -> None:
+    """onnxruntime's own ``run_async`` beside ours: outputs, the caller's datum, and an error instead of outputs."""
+    answers: list[dict[str, Any]] = []
+    for session in pair:
+        for given in (feed(), {"x": np.zeros(3, np.float32), "b": feed()["b"]}):
+            done, answer = threading.Event(), {}
+
+            def over(outputs: Any, datum: Any, error: str, done: Any = done, answer: dict = answer) -> None:
+                answer.update(outputs=outputs, datum=datum, error=error)
+                done.set()
+
+            session.run_async(["z"], given, over, 7)
+            assert done.wait(60)
+            answers.append(answer)
+    ours, wrong, theirs, theirs_wrong = answers
+    assert ours["datum"] == theirs["datum"] == 7 and ours["error"] == theirs["error"] == ""
+    np.testing.assert_allclose(ours["outputs"][0], theirs["outputs"][0], atol=0.05)
+    assert "shape" in wrong["error"] and not wrong["outputs"] and theirs_wrong["error"] and not theirs_wrong["outputs"]
+
+
+def test_a_provider_that_is_not_here_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    session = hexane.InferenceSession(small(1), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert [record.message for record in caplog.records] == ["there is no CUDAExecutionProvider here: it is left out"]
+    assert repr(session).startswith("<InferenceSession x tensor(float) [1, 3, 8, 8], b tensor(float)")
 
 
 def test_binding(pair: tuple[Any, Any]) -> None:

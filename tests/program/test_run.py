@@ -150,6 +150,14 @@ def test_nan_for_an_engine_is_warned_of_and_for_the_host_is_not() -> None:
     program = hexane.compile(b.graph)
     with pytest.warns(RuntimeWarning, match=r"'x' has NaN at \(0, 1, 2, 3\): the engine computes with infinity"):
         program.run(given)
+    for most, warned in ((65519.0, False), (70000.0, True), (-1e6, True), (np.inf, False)):  # 65519 is 65504 in fp16
+        given["x"] = np.full((1, 4, 8, 8), most, np.float32)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = program.run(given)["y"]
+        assert bool(said) == warned and np.isinf(found).all() == (most > 65519)
+        assert all(f"numbers up to {abs(most):.6g}: beyond fp16" in str(one.message) for one in said)
+    given["x"][0, 1, 2, 3] = np.nan
     b = GraphBuilder()
     x = b.input("x", (1, 4, 8, 8), "fp16")
     b.output(b.cast(x=b.not_equal(x=x, y=x), dtype="fp16", name="y"))

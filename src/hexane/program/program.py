@@ -113,7 +113,8 @@ class Program:
     def checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind.
 
-        Warns of NaN in what an engine reads: it has none, and computes with infinity in its place.
+        Warns of NaN in what an engine reads (it has none, and computes with infinity in its place), and of finite
+        numbers beyond fp16, which are infinite there.
         """
         values = {}
         engines = {port.name for segment in self.segments if segment.image is not None for port in segment.inputs}
@@ -137,10 +138,8 @@ class Program:
                 )
             if array.dtype.kind not in kinds_of(port.dtype):
                 raise UsageError(f"input {port.name!r} is of dtype {array.dtype}", hint=f"it is {port.dtype}")
-            if port.name in engines and array.dtype.kind == "f" and array.size and np.isnan(array.min()):
-                first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
-                text = f"input {port.name!r} has NaN at {first}: the engine computes with infinity in its place"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            if port.name in engines and (text := _out_of_range(array)):
+                warnings.warn(f"input {port.name!r} has {text}", RuntimeWarning, stacklevel=2)
             values[port.name] = array
         unknown = set(inputs) - set(values)
         if unknown:
@@ -180,3 +179,17 @@ class Program:
             "scratch_bytes": sum(image.scratch_bytes for image in self.images),
             "surface_bytes": sum(2 * prod(e or 0 for e in port.shape) for port in (*self.inputs, *self.outputs)),
         }
+
+
+def _out_of_range(array: np.ndarray) -> str:
+    """What of an engine's input is no number of its own: the first NaN, or the largest finite number beyond fp16."""
+    if array.dtype.kind != "f" or not array.size:
+        return ""
+    low, high = array.min(), array.max()
+    if np.isnan(low):
+        first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
+        return f"NaN at {first}: the engine computes with infinity in its place"
+    largest = max(abs(float(low)), abs(float(high)))
+    with np.errstate(over="ignore"):
+        beyond = np.isfinite(largest) and np.isinf(np.float16(largest))
+    return f"numbers up to {largest:.6g}: beyond fp16's 65504 the engine computes with infinity" if beyond else ""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import UsageError
+from hexane.errors import HexaneError, UsageError
 from hexane.formats.arguments import path_of
 from hexane.formats.open_shapes import is_made_up
 from hexane.integrations.onnx.binding import IOBinding, OrtValue
@@ -107,6 +107,13 @@ class InferenceSession:
 
     # ----------------------------------------------------------------------------------------------- what it says
 
+    def __repr__(self) -> str:
+        ends = [
+            ", ".join(f"{entry.name} {entry.type} {list(entry.shape)}" for entry in entries)
+            for entries in (self._signature.inputs, self._signature.outputs)
+        ]
+        return f"<InferenceSession {ends[0]} -> {ends[1]}; {self._options.chip} on {self._options.device}>"
+
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, with symbols where the file leaves extents open."""
         return list(self._signature.inputs)
@@ -166,6 +173,28 @@ class InferenceSession:
         self._say(made, feed)
         elements = {entry.name: entry.element for entry in self._signature.outputs}
         return [outward(made[name], elements[name]) for name in wanted]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[np.ndarray], Any, str], Any],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """:meth:`run` in a thread of its own; ``callback(outputs, user_data, error)`` is called there when it is over.
+
+        As onnxruntime has it: no outputs where ``error`` says something, and an empty ``error`` where all went well.
+        """
+
+        def run() -> None:
+            try:
+                outputs, error = self.run(output_names, input_feed, run_options), ""
+            except HexaneError as reason:
+                outputs, error = [], str(reason)
+            callback(outputs, user_data, error)
+
+        threading.Thread(target=run, name="hexane run_async", daemon=True).start()
 
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: Any = None
@@ -299,6 +328,8 @@ def _provider_options(providers: Any, options: Any) -> dict[str, Any]:
             raise UsageError(f"providers[{number}] is {entry!r}", hint="a name, or a pair of a name and a dict")
         if not name.endswith("ExecutionProvider"):
             raise UsageError(f"unknown provider {name!r}", hint=f"{PROVIDER}; others stand for the host")
+        if name not in (PROVIDER, "CPUExecutionProvider"):
+            logging.getLogger(__name__).warning("there is no %s here: it is left out", name)
         if name == PROVIDER:
             found.update(own)
             found.update(options[number] if options is not None else {})
