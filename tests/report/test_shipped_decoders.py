@@ -199,3 +199,14 @@ def test_known_failures_are_named_with_remedy_and_source(rule: str) -> None:
     assert set(remarks) == {rule}
     remark, words = remarks[rule], KNOWN[rule]
     assert words[0] in remark.remedy + remark.says and words[1] in remark.source and words[2] in remark.source
+
+
+@pytest.mark.parametrize(("channels", "kernel", "named"), [(1024, 3, True), (512, 3, False), (1024, 5, False)])
+def test_a_short_convolution_of_many_channels_is_disputed(channels: int, kernel: int, named: bool) -> None:
+    b = GraphBuilder(opset="ios18")
+    weight = np.full((channels, 1, 1, kernel), 0.1, np.float16)
+    b.output(b.conv(x=b.input("x", (1, channels, 1, 32), "fp16"), weight=weight, groups=channels), name="y")
+    remarks = [r for row in hexane.check(b.graph, "M4").rows for r in row.remarks if r.rule == "C17"]
+    assert bool(remarks) == named
+    for remark in remarks:
+        assert remark.status == "disputed" and "LFM2" in remark.source and "anemll-forge" in remark.source

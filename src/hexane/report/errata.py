@@ -286,6 +286,8 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("two states that are written", "C13", "read_state", "M4", _two_states),
     Erratum("a cache that is shifted", "C14", "concat", "M4", _shifted_state),
     Erratum("a cache that is written at a place", "C16", "slice_update", "M4", _written_state),
+    Erratum("a short convolution of 1,024 channels", "C17", "conv", "M4",
+            _conv((1024, 1, 1, 3), 1, 1024, 1, 8, groups=1024)),
     Erratum("a product that runs into the time limit", "C10", "matmul", "M1 Max", _matmul(16384, 16384, 16384)),
     Erratum("a palette with scales", "C11", "constexpr_blockwise_shift_scale", "M4", _scaled_palette),
     Erratum("a network in float32", "C12", "matmul", "M4", _matmul(64, 64, 64, "fp32"), metadata={"format": "coreml"}),

@@ -281,6 +281,27 @@ def written_at_a_place(subject: Subject) -> Found:
             yield hit(statement.place, value=x.name, limit="97.8 to 99.8 %", found="slice_update")
 
 
+SHORT_CHANNELS = 1024
+"""Channels of the short convolution that is published to run on the CPU."""
+
+
+@rule(
+    "C17",
+    "look at Core ML's plan on the phone; three shifted maps, each times a number per channel, added up",
+    slow("CoreML-LLM, LFM2", "", 26, note="ten depthwise kernels of 1x3 over 1,024 channels on the CPU, 5 ms each"),
+    runs("Anemll/anemll-forge", "M6", 27, note="the short convolutions of its 48 delta layers, all on the engine"),
+    interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
+    contested=True,
+)
+def short_depthwise(subject: Subject) -> Found:
+    """a depthwise convolution of 1x3 over {found} channels: one project finds those of {limit} on the CPU"""
+    for statement in subject.calls("conv"):
+        shape, channels = statement.shape("weight"), statement.shape("x")[1:2]
+        if shape[1:] == (1, 1, 3) and channels == (statement.constant("groups"),) and channels[0] >= SHORT_CHANNELS:
+            yield hit(statement.place, limit=SHORT_CHANNELS, found=channels[0])
+
+
 def _joins(value: Value | None) -> Iterator[Op]:
     """Each ``concat`` whose elements come to a value with their numbers, through ops that only move them."""
     todo, visited = [value], set()
