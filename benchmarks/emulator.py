@@ -28,7 +28,7 @@ from onnx import helper  # noqa: E402
 
 import hexane  # noqa: E402
 from _peer import session  # noqa: E402
-from hexane.emulator import Program  # noqa: E402
+from hexane.emulator import EmulatedProgram  # noqa: E402
 from hexane.emulator.l2 import L2  # noqa: E402
 from hexane.graph import GraphBuilder  # noqa: E402
 
@@ -59,7 +59,7 @@ def best(call: Callable[[], object]) -> tuple[float, float]:
 
 def memory(data: bytes, name: str, x: np.ndarray) -> float:
     """Peak of a first run over the bytes of the tensors."""
-    program = Program.of(data)
+    program = EmulatedProgram.of(data)
     tracemalloc.start()
     hexane.emulate(program, {name: x})
     peak = tracemalloc.get_traced_memory()[1]
@@ -74,7 +74,7 @@ def emulated(graph: hexane.graph.Graph, x: np.ndarray) -> tuple[Callable[[], obj
     images = hexane.compile(graph, chip="M1").images
     assert len(images) == 1, "the benchmark wants one engine program"
     data = images[0].to_bytes()
-    program = Program.of(data)
+    program = EmulatedProgram.of(data)
     (name,) = (surface.label for surface in program.inputs)
     hexane.emulate(program, {name: x})  # so that compiled kernels are loaded
     return lambda: hexane.emulate(program, {name: x}), len(images[0].tasks), memory(data, name, x)

@@ -94,8 +94,9 @@ MOST = {
     "unread fields of chips and families": 0,
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
-    "public class names in several modules": 21,
+    "public class names in several modules": 8,
     "names that are participles": 879,
+    "docstrings that are questions": 611,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

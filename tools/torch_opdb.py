@@ -73,7 +73,7 @@ def run_sample(operator: Any, sample: Any) -> tuple[str, str] | None:
 
     from hexane.formats.aten import decompositions
     from hexane.integrations.torch.backend import _inference, _training, collected
-    from hexane.integrations.torch.parts import Options
+    from hexane.integrations.torch.parts import PartOptions
 
     tensors, filled, _ = tensors_of(sample)
 
@@ -96,7 +96,7 @@ def run_sample(operator: Any, sample: Any) -> tuple[str, str] | None:
         wide = half
     try:
         captured = aot_function(
-            call, fw_compiler=_training, bw_compiler=_training, inference_compiler=_inference(Options()),
+            call, fw_compiler=_training, bw_compiler=_training, inference_compiler=_inference(PartOptions()),
             decompositions=decompositions(),
         )  # fmt: skip
         with collected() as reports, seen() as calls, torch.no_grad():

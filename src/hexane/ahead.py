@@ -64,7 +64,7 @@ def wait(module: str, function: str) -> bool:
 
 
 def _is_remembered(module: str, function: str) -> bool:
-    """Whether there is code of the kernel's sources as they are, or no folder to leave any in."""
+    """True where there is code of the kernel's sources as they are, or no folder to leave any in."""
     source = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     if code_cache.entries(code_cache.name_of(source, function), source.parent):
         return True

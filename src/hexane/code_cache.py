@@ -45,7 +45,7 @@ def folders(sources: Path) -> list[Path]:
 
 
 def can_write(folder: Path) -> bool:
-    """Whether files can be written to a folder, which is made if need be."""
+    """True where files can be written to a folder, which is made if need be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -54,7 +54,7 @@ def can_write(folder: Path) -> bool:
 
 
 def is_trusted(folder: Path, sources: Path) -> bool:
-    """Whether nobody else can put code into a folder: whoever can write to it, or owns it, runs what they like here.
+    """True where nobody else can put code into a folder: whoever can write to it, or owns it, runs what they like here.
 
     Root, this user and the owner of the sources can do that anyway. Where nothing is known of owners, it is trusted.
     """

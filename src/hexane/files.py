@@ -20,7 +20,7 @@ from hexane.errors import FormatError, HexaneError, SyntaxProblem, UsageError
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have (too long, a NUL in it) is none."""
+    """True where there is such a file; a name that no file can have (too long, a NUL in it) is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ import pytest
 
 import hexane
 from hexane.arithmetic import conv2d, tier
-from hexane.emulator.program import Program
+from hexane.emulator.program import EmulatedProgram
 from hexane.emulator.ready import machine_for
 from hexane.graph import Graph, GraphBuilder
 
@@ -78,11 +78,11 @@ def test_a_machine_of_plain_statements_is_not_kept() -> None:
     x = {"x": np.ones((1, 8, 16, 16), np.float16)}
     first = program.run(x)["y"]
     again = [program.run(x)["y"] for _ in range(2)]
-    with machine_for(Program.of(image), sanitize=True) as machine:
+    with machine_for(EmulatedProgram.of(image), sanitize=True) as machine:
         assert not machine.runs
     tier.compile_now()
     again += [program.run(x)["y"] for _ in range(2)]
-    with machine_for(Program.of(image), sanitize=True) as machine:
+    with machine_for(EmulatedProgram.of(image), sanitize=True) as machine:
         assert machine.runs
     assert all(y.tobytes() == first.tobytes() for y in again)
 

@@ -12,7 +12,7 @@ from hexane import chips
 from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.targets.h13 import H13
 from hexane.emulator.engine import Engine
-from hexane.emulator.program import Program
+from hexane.emulator.program import EmulatedProgram
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
 from hexane.passes.prices import dense_sum, planar
@@ -31,7 +31,7 @@ class SmallChip(chips.Chip):
 
 def on_engine(segment, x, l2_bytes):
     """The segment's output on an emulated engine with so many bytes of L2."""
-    program = Program.of(segment.image)
+    program = EmulatedProgram.of(segment.image)
     engine = Engine(program.memory(segment.surfaces({"x": x})), l2_bytes)
     for registers in program.chain():
         engine.execute(registers)

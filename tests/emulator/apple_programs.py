@@ -12,7 +12,7 @@ import numpy as np
 
 import hexane
 from hexane import isa, kernels
-from hexane.emulator import Program
+from hexane.emulator import EmulatedProgram
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import understand
 from hexane.graph import Graph, GraphBuilder
@@ -65,13 +65,13 @@ class AppleProgram:
         """The program with its constants packed."""
         return hexane.build_image(self.tasks, self.const(), self.surfaces, "h13", self.scratch_bytes)
 
-    def program(self) -> Program:
+    def program(self) -> EmulatedProgram:
         """What the engine gets: the words, the sections of constants and of kernels, the surfaces' slots."""
         if self.generation == "h13":
-            return Program.of(self.image())
+            return EmulatedProgram.of(self.image())
         sections = self.sections()
         own = next((channel for channel in sections if channel != 1), None)
-        return Program(
+        return EmulatedProgram(
             generation=self.generation,
             text=isa.encode_stream(self.tasks, self.generation),
             const=sections.get(1, bytes(0x4000)),

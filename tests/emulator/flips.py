@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hexane import isa
-from hexane.emulator import Program, emulate
+from hexane.emulator import EmulatedProgram, emulate
 from hexane.emulator.ignored import reason
 from hexane.emulator.registers import Registers
 from hexane.errors import HexaneError
@@ -27,7 +27,7 @@ class Flip:
     bit: int
 
 
-def flips(program: Program) -> Iterator[Flip]:
+def flips(program: EmulatedProgram) -> Iterator[Flip]:
     """Every bit of every word of every task, record heads included."""
     for index, task in enumerate(isa.decode_stream(program.text, program.generation)):
         names = _names(task)
@@ -48,7 +48,7 @@ def _names(task: isa.Task) -> dict[tuple[int, int], str]:
     return names
 
 
-def _only_ignored(changed: Program, task: isa.Task, flip: Flip) -> bool:
+def _only_ignored(changed: EmulatedProgram, task: isa.Task, flip: Flip) -> bool:
     """Whether a changed record head, from H14 on, moves only values that are read over to other registers."""
     if flip.name != "record head" or changed.generation == "h13":
         return False
@@ -61,7 +61,7 @@ def _only_ignored(changed: Program, task: isa.Task, flip: Flip) -> bool:
 Arrays = dict[str, np.ndarray]
 
 
-def outcome(program: Program, cases: list[tuple[Arrays, Arrays]], flip: Flip) -> str:
+def outcome(program: EmulatedProgram, cases: list[tuple[Arrays, Arrays]], flip: Flip) -> str:
     """What the flip does: changes an output, raises, stands on the ignore-list, or (a defect) nothing at all.
 
     ``cases`` are inputs with the outputs that they have without the flip. A case is tried where those before it show

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emulator import apple_programs, flips
-from hexane.emulator import Program, emulate
+from hexane.emulator import EmulatedProgram, emulate
 
 PROGRAMS = {
     "h13/unary_sigmoid_c64": [(1.0, 0.0)],
@@ -40,7 +40,7 @@ NEVER_NEGATIVE = {(5, "L2.L2Cfg.Src2ReLU"), (5, "PE.Cfg.ReluEn"), (5, "PE.Cfg.Co
 Cases = list[tuple[flips.Arrays, flips.Arrays]]
 
 
-def _load(facts: Path, name: str) -> tuple[Program, Cases]:
+def _load(facts: Path, name: str) -> tuple[EmulatedProgram, Cases]:
     path = facts / "apple" / f"{name}.json"
     program = apple_programs.load(path).program()
     cases = []
@@ -57,7 +57,7 @@ def _load(facts: Path, name: str) -> tuple[Program, Cases]:
     return program, cases
 
 
-def _outcomes(program: Program, cases: Cases, chosen: list[flips.Flip]) -> Counter:
+def _outcomes(program: EmulatedProgram, cases: Cases, chosen: list[flips.Flip]) -> Counter:
     counts: Counter = Counter()
     for flip in chosen:
         outcome = flips.outcome(program, cases, flip)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emulator import apple_programs
-from hexane.emulator import Program, emulate
+from hexane.emulator import EmulatedProgram, emulate
 from hexane.emulator.program import _elements
 from hexane.errors import HexaneError, UsageError
 from hexane.image import Surface
@@ -44,7 +44,7 @@ def _damage(text: bytes, rng: np.random.Generator) -> bytes:
 
 def _fuzz(facts: Path, name: str, count: int) -> int:
     program = apple_programs.load(facts / "apple" / "h13" / f"{name}.json")
-    normal = replace(Program.of(program.image()), first_words=None, task_count=None)
+    normal = replace(EmulatedProgram.of(program.image()), first_words=None, task_count=None)
     rng = np.random.default_rng(len(name))
     refused = 0
     for _ in range(count):

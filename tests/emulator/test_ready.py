@@ -13,7 +13,7 @@ import pytest
 
 import hexane
 from hexane.arithmetic import assume
-from hexane.emulator import Program, run
+from hexane.emulator import EmulatedProgram, run
 from hexane.errors import EmulationError, UsageError
 from hexane.graph import GraphBuilder
 
@@ -115,7 +115,7 @@ def test_two_threads_do_not_meet() -> None:
 
 
 def test_the_machine_goes_with_its_program() -> None:
-    program = Program.of(network().to_bytes())
+    program = EmulatedProgram.of(network().to_bytes())
     for _ in range(2):
         again(program, inputs(0))
     machine = weakref.ref(program.idle[0])
@@ -132,7 +132,7 @@ def test_kernels_that_tasks_compute_are_read_by_jobs(chip: str) -> None:
     weights = b.softmax(x=b.matmul(x=q, y=k, transpose_y=True), axis=-1)
     b.output(b.matmul(x=weights, y=v))
     (image,) = hexane.compile(b.graph, chip, dialect="apple").images
-    program, rng = Program.of(image), np.random.default_rng(4)
+    program, rng = EmulatedProgram.of(image), np.random.default_rng(4)
     for seed in range(4):
         given = {name: rng.standard_normal((1, 3, 40, 24)).astype(np.float16) * 2**seed for name in "qkv"}
         np.testing.assert_array_equal(again(program, given), fresh(image, given))
@@ -142,7 +142,7 @@ def test_kernels_that_tasks_compute_are_read_by_jobs(chip: str) -> None:
 
 
 def test_a_copy_starts_without_machines() -> None:
-    program = Program.of(network())
+    program = EmulatedProgram.of(network())
     wanted = [again(program, inputs(0)) for _ in range(2)][-1]
     for copy in (pickle.loads(pickle.dumps(program)), deepcopy(program)):
         assert not copy.idle

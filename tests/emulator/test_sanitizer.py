@@ -12,7 +12,7 @@ import pytest
 import hexane
 from emulator import apple_programs
 from hexane import isa
-from hexane.emulator import Program, emulate, run
+from hexane.emulator import EmulatedProgram, emulate, run
 from hexane.errors import EmulationError, HexaneError, UsageError
 
 Change = Callable[[list[isa.Task]], None]
@@ -158,9 +158,9 @@ MUTATIONS = {
 }
 
 
-def _mutant(program: apple_programs.AppleProgram, change: Change) -> Program:
+def _mutant(program: apple_programs.AppleProgram, change: Change) -> EmulatedProgram:
     """The program's bytes with some fields changed; the container's own numbers are left out."""
-    normal = Program.of(program.image())
+    normal = EmulatedProgram.of(program.image())
     tasks = isa.decode_stream(normal.text, "h13")
     change(tasks)
     text = bytearray(normal.text)
@@ -192,7 +192,7 @@ def test_part_of_the_only_channels_row(stride: int, facts: Path) -> None:
 
 def test_output_that_no_task_writes(facts: Path) -> None:
     program = apple_programs.load(facts / "apple" / "h13" / "binary_add_1x64x1x1.json")
-    bytes_ = Program.of(program.image())
+    bytes_ = EmulatedProgram.of(program.image())
     surfaces = tuple(
         replace(s, shape=(1, 65, 1, 1), strides=(65 * 64, 64, 64, 2)) if s.role == "output" else s
         for s in bytes_.surfaces
@@ -204,7 +204,7 @@ def test_output_that_no_task_writes(facts: Path) -> None:
 
 def test_scratch_that_is_too_small(facts: Path) -> None:
     program = apple_programs.load(facts / "apple" / "h13" / "rrmm_r2rr_m64_k64_n64_tx0_ty0.json")
-    small = replace(Program.of(program.image()), scratch_bytes=0x1000)
+    small = replace(EmulatedProgram.of(program.image()), scratch_bytes=0x1000)
     with pytest.raises(EmulationError, match="scratch") as caught:
         emulate(small, program.inputs)
     assert caught.value.register == "TileDMADst.BaseAddr.Addr"
@@ -222,9 +222,9 @@ def test_scratch_that_no_task_wrote(facts: Path) -> None:
 def test_count_that_the_program_states(facts: Path) -> None:
     program = apple_programs.load(facts / "apple" / "h13" / "softmax_1x64x8x8.json")
     with pytest.raises(EmulationError, match="states 5"):
-        emulate(replace(Program.of(program.image()), task_count=5), program.inputs)
+        emulate(replace(EmulatedProgram.of(program.image()), task_count=5), program.inputs)
     with pytest.raises(EmulationError, match="first task"):
-        emulate(replace(Program.of(program.image()), first_words=128), program.inputs)
+        emulate(replace(EmulatedProgram.of(program.image()), first_words=128), program.inputs)
 
 
 def test_switched_off_it_lets_undefined_bytes_pass(facts: Path) -> None:
@@ -236,7 +236,7 @@ def test_switched_off_it_lets_undefined_bytes_pass(facts: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 39, 40, 41, 200, 503])
 def test_truncated_text(size: int, facts: Path) -> None:
     program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
-    normal = Program.of(program.image())
+    normal = EmulatedProgram.of(program.image())
     with pytest.raises(EmulationError):
         emulate(replace(normal, text=normal.text[:size]), program.inputs)
 
@@ -258,4 +258,4 @@ def test_inputs_that_do_not_fit(facts: Path) -> None:
 def test_other_generations_are_refused_by_name(facts: Path) -> None:
     program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
     with pytest.raises(HexaneError, match="no h19 engine"):
-        emulate(replace(Program.of(program.image()), generation="h19"), program.inputs)
+        emulate(replace(EmulatedProgram.of(program.image()), generation="h19"), program.inputs)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane.emulator.program import Program as Loaded
+from hexane.emulator.program import EmulatedProgram as Loaded
 from hexane.emulator.ready import KEPT_BYTES, ReadyMachine
 from hexane.errors import UsageError
 from hexane.program.run import Session

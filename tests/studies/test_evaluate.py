@@ -21,7 +21,7 @@ from hexane.studies.evaluation import intervals
 from hexane.studies.evaluation.evaluate import MOST_IN_PIECE, Course, Until
 from hexane.studies.evaluation.figures import difference
 from hexane.studies.evaluation.metrics import metric_named
-from hexane.studies.pieces import Cluster, Piece, Store, results, started
+from hexane.studies.pieces import Piece, Store, Workers, results, started
 
 CLASSES = 4
 
@@ -204,14 +204,14 @@ def test_intervals_of_courses_that_stop_hold_the_truth(drawn: Callable[..., tupl
 
 
 def test_finished_pieces_are_not_computed_again(tmp_path: Path) -> None:
-    first, second = Cluster(), Cluster()
+    first, second = Workers(), Workers()
     one = hexane.evaluate(network(), samples(), where=first, keep=tmp_path)
     two = hexane.evaluate(network(), samples(), where=second, keep=tmp_path)
     assert first.counts.computed and not second.counts.computed
     assert strict_json(one.as_dict()) == strict_json(two.as_dict())
     for kept in sorted(tmp_path.rglob("*.npz")):
         kept.write_bytes(b"PK damaged")
-        third = Cluster()
+        third = Workers()
         row, whole = hexane.evaluate(network(), samples(), where=third, keep=tmp_path).rows[0], one.rows[0]
         assert (row.float32, row.engine, row.changed) == (whole.float32, whole.engine, whole.changed)
         assert third.counts.computed == 1
@@ -227,7 +227,7 @@ def test_processes_give_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     data = samples(200)
     alone = hexane.evaluate(network(), data, weights="fp16,palette1", layers=2).as_dict()
-    where = Cluster(2)
+    where = Workers(2)
     both = hexane.evaluate(network(), data, weights="fp16,palette1", layers=2, where=where, keep=tmp_path).as_dict()
     for found in (alone, both):
         for row in found["rows"]:
@@ -244,7 +244,7 @@ def test_a_block_goes_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return submit(self, *args, key=key, **options)
 
     monkeypatch.setattr(distributed.Client, "submit", noted)
-    hexane.evaluate(network(), samples(600), weights="fp16,int8,palette1", layers=0, where=Cluster(2))
+    hexane.evaluate(network(), samples(600), weights="fp16,int8,palette1", layers=0, where=Workers(2))
     shared = [key for key in sent if key.startswith("shared-")]
     blocks = -(-600 // MOST_IN_PIECE)
     assert len(shared) == len(set(shared)) == 1 + 3 + blocks  # the network, three programs
@@ -257,7 +257,7 @@ def test_data_that_are_missing_start_no_process(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "data.txt").write_text("1")
     for path, words in ((tmp_path / "none.npz", "no such file"), (tmp_path / "data.txt", "is no data set")):
         with pytest.raises(HexaneError, match=words):
-            hexane.evaluate(network(), path, where=Cluster(2))
+            hexane.evaluate(network(), path, where=Workers(2))
     assert not starts
 
 
@@ -269,7 +269,7 @@ def test_a_process_computes_on_one_thread_and_keeps_its_memory(monkeypatch: pyte
     pytest.importorskip("distributed")
     monkeypatch.delenv("HEXANE_THREADS", raising=False)
     pieces = [Piece.of(threads, n, arguments=(n,)) for n in range(4)]
-    where = Cluster(2)
+    where = Workers(2)
     with started(where):
         found = [outcome for _, outcome in results(pieces, Store(), where)]
         assert where.processes is not None
@@ -302,7 +302,7 @@ def test_processes_know_a_metric_of_the_users(tmp_path: Path) -> None:
 
 def test_an_error_of_a_piece_is_its_outcome() -> None:
     pieces = [Piece.of(square, n, arguments=(n,)) for n in (3, -1, 3)]
-    where = Cluster()
+    where = Workers()
     outcomes = [outcome for _, outcome in results(pieces, Store(), where)]
     assert outcomes[0] == {"square": np.asarray(9)} and isinstance(outcomes[1], UsageError)
     assert (where.counts.computed, where.counts.kept) == (1, 1)

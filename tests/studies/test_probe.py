@@ -18,7 +18,7 @@ from hexane.program.run import Device
 from hexane.runtime.linux.border import DeviceError
 from hexane.runtime.machine import Machine
 from hexane.runtime.own_chip import chip_of
-from hexane.studies.probe.answers import Answer, Answers, load
+from hexane.studies.probe.answers import Answers, ProbeAnswer, load
 from hexane.studies.probe.ask import NOT_OURS, ask
 from hexane.studies.probe.examples import EXAMPLES
 from hexane.studies.probe.questions import RECIPE, RULES, choices, not_asked, questions
@@ -43,7 +43,7 @@ def test_a_swapped_hypothesis_is_told_by_the_answers(name: str, choice: str) -> 
     if (name, choice) == ("planar-scale", "after-operation"):  # the emulator refuses the one task that tells it apart
         rule = next(rule for rule in RULES if rule.rule is not None)
         given = predicted(rule, chip, {name: choice})
-        answers = replace(answers, answers=(*answers.answers, Answer(rule.name, rule.digest(), given)))
+        answers = replace(answers, answers=(*answers.answers, ProbeAnswer(rule.name, rule.digest(), given)))
     verdicts = {verdict.hypothesis: verdict for verdict in read(answers).verdicts}
     assert (verdicts[name].word, verdicts[name].standing) == (REFUTED, (choice,))
     wrong = [v.hypothesis for v in verdicts.values() if v.hypothesis != name and v.word in (REFUTED, NONE_FITS)]
@@ -115,7 +115,7 @@ def test_an_engine_that_hangs_is_not_asked_again() -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
-    good = Answers("emulator", "M1", "0", "Linux", (Answer("q", "d", {"out": np.ones((2, 3), np.float16)}),))
+    good = Answers("emulator", "M1", "0", "Linux", (ProbeAnswer("q", "d", {"out": np.ones((2, 3), np.float16)}),))
     good.save(file)
     assert np.array_equal(load(file).answers[0].outputs["out"], np.ones((2, 3), np.float16))
     data = json.loads(file.read_text())

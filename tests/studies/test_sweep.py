@@ -19,7 +19,7 @@ from hexane.cli.evaluate import cluster
 from hexane.errors import HexaneError
 from hexane.graph import GraphBuilder
 from hexane.report.schema import check_answer
-from hexane.studies.pieces import Cluster, Piece, Store, results
+from hexane.studies.pieces import Piece, Store, Workers, results
 from hexane.studies.sweep import read_spec
 
 pytest.importorskip("distributed")
@@ -116,7 +116,7 @@ def slowly(number: int) -> dict[str, np.ndarray]:
 
 def test_a_process_that_is_killed_loses_nothing() -> None:
     pieces = [Piece.of(slowly, n, arguments=(n,)) for n in range(60)]
-    where, killed, found = Cluster(2), threading.Event(), {}
+    where, killed, found = Workers(2), threading.Event(), {}
     for piece, outcome in results(pieces, Store(), where):
         assert isinstance(outcome, dict), outcome
         found[piece.arguments[0]] = int(outcome["number"])

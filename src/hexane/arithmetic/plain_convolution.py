@@ -37,7 +37,7 @@ class PlainWindow:
 
     @property
     def winograd(self) -> bool:
-        """Whether M5 and M6 compute this window in Winograd form (docs/reference/numerics.md 6)."""
+        """True where M5 and M6 compute this window in Winograd form (docs/reference/numerics.md 6)."""
         dilated = any(spread != 1 for spread, taps in zip(self.dilations, self.kernel) if taps > 1)
         return self.kernel[1] == 3 and self.kernel[0] in (1, 3) and self.strides == (1, 1) and not dilated
 

@@ -54,7 +54,7 @@ def while_cold() -> Iterator[None]:
 
 
 def plain(products: int = 0, elements: int = 0, terms: int = 0) -> bool:
-    """Whether a computation of so many products, elements and terms laid out at once shall be a plain statement."""
+    """True where a computation of so many products, elements and terms laid out at once shall be a plain statement."""
     if not _patience.waiting or _patience.over or terms > TERMS:
         return False
     cost = CALL + PRODUCT * (products + terms) + ELEMENT * elements
@@ -75,7 +75,7 @@ def spent() -> float:
 
 
 def _compiled() -> bool:
-    """Whether this process has compiled kernels, or finds them on disk."""
+    """True where this process has compiled kernels, or finds them on disk."""
     module = sys.modules.get("hexane.arithmetic.fast.compiled")
     if module is not None and module.callbacks:
         return True

@@ -122,5 +122,5 @@ CHIPS: tuple[Chip, ...] = (
 
 @cache
 def winograd_on(generation: str) -> bool:
-    """Whether the chips of a generation compute 3x3 and 1x3 windows in Winograd form."""
+    """True where the chips of a generation compute 3x3 and 1x3 windows in Winograd form."""
     return any(chip.winograd for chip in CHIPS if chip.generation_name == generation)

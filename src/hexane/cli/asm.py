@@ -41,11 +41,11 @@ def register(app: typer.Typer) -> None:
 
 def _require_readable(image: Image, where: str) -> None:
     """UsageError for tasks that the emulated engine cannot walk through."""
-    from hexane.emulator import Program
+    from hexane.emulator import EmulatedProgram
     from hexane.errors import EmulationError, UnsupportedError, UsageError
 
     try:
-        for _ in Program.of(image.to_bytes()).chain():
+        for _ in EmulatedProgram.of(image.to_bytes()).chain():
             pass
     except EmulationError as error:
         raise UsageError(

@@ -10,7 +10,7 @@ import typer
 from hexane.cli.options import Accuracy, Bind, Dialect, Overwrite, Shapes, Without, refuse_overwriting
 
 if TYPE_CHECKING:
-    from hexane.studies.evaluation import Evaluation, Row, Side
+    from hexane.studies.evaluation import Assessment, FigureRow, Side
 
 Workers = Annotated[
     int, typer.Option(min=0, help="Processes on this machine; 0 is one for each core, 1 this process, without Dask.")
@@ -93,10 +93,10 @@ def cluster(workers: int, scheduler: str | None, memory: str) -> Any:
     """Where pieces are computed, by a command's options."""
     import os
 
-    from hexane.studies.pieces import Cluster
+    from hexane.studies.pieces import Workers
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Cluster(workers or cores, scheduler, memory)
+    return Workers(workers or cores, scheduler, memory)
 
 
 class interruption:
@@ -117,7 +117,7 @@ class interruption:
             typer.echo(f"finished pieces are in {self.keep}: the same command goes on from there", err=True)
 
 
-def _print(evaluation: Evaluation) -> None:
+def _print(evaluation: Assessment) -> None:
     from hexane.cli.console import print_rows
 
     against = "" if evaluation.against == "label" else ", against float32's own answers: there are no labels"
@@ -153,7 +153,7 @@ def _print(evaluation: Evaluation) -> None:
             typer.echo(f"{row.chip}, {row.weights}: changed, worst first: {listed}")
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: FigureRow) -> list[str]:
     dropped = "" if row.dropped is None else f"{row.dropped:.2%}"
     return [
         row.chip, row.weights, str(row.samples), _text(row.engine), _text(row.difference), str(len(row.changed)),

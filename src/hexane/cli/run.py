@@ -193,7 +193,7 @@ def require_choices(
 
 
 def beyond(session: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
-    """Whether the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
+    """True where the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
     from hexane.runtime.verdict import CHANGED, WORDS
 
     limit = WORDS.index(CHANGED if fail_on == WRONG else fail_on)

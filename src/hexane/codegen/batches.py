@@ -22,7 +22,7 @@ def in_parts(fragment: Fragment, most: int) -> None:
 
 
 def _is_apart(plan: Plan) -> bool:
-    """Whether a task goes from DRAM to DRAM and has the same kernel for every image."""
+    """True where a task goes from DRAM to DRAM and has the same kernel for every image."""
     tied = plan.holds or plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in
     if tied or plan.src is None or plan.dst is None or plan.reads.type not in BY_DMA:
         return False

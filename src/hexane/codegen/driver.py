@@ -203,7 +203,7 @@ def _compiled(
 
 
 def _has_chains(function: Function, context: Context) -> bool:
-    """Whether a small network has layers that Apple's compiler keeps in L2 together, and their price may decide."""
+    """True where a small network has layers that Apple's compiler keeps in L2 together, and their price may decide."""
     if context.policy != Policy() or not context.on.priced_recipes or len(function.ops) > MOST_OPS_IN_TWO_FORMS:
         return False
     apples = replace(context, policy=APPLE)

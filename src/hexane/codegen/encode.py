@@ -175,7 +175,7 @@ def kernel_format(coding: KernelFormat, values: Fields) -> None:
 
 
 def waits_for_writer(plan: Plan) -> bool:
-    """Whether a source comes from DRAM as an earlier task left it: the first source's DMA says so for both."""
+    """True where a source comes from DRAM as an earlier task left it: the first source's DMA says so for both."""
     first = plan.src is not None and not plan.src_staged and plan.src_hint.after_task
     return first or (plan.src2 is not None and plan.src2_hint.after_task)
 

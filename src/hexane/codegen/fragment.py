@@ -17,7 +17,7 @@ import numpy as np
 from hexane.chips import Evidence, Generation
 from hexane.chips.generations import ROWS_EVERYWHERE
 from hexane.codegen.geometry import up
-from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
+from hexane.codegen.plan import Buffer, Dma, Plan, Space, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 
@@ -181,9 +181,9 @@ class Fragment:
             plan.note = plan.note or note
 
 
-def table_kernel(table: bytes, cores: int, name: str = "") -> Kernel:
+def table_kernel(table: bytes, cores: int, name: str = "") -> TaskKernel:
     """A look-up table that all cores share; its section is padded to 128 bytes per core.
 
     Source: docs/reference/engine-h13.md 10.
     """
-    return Kernel(table + bytes(128 * (cores - 1)), (0,) * cores, (128,) * cores, name=name)
+    return TaskKernel(table + bytes(128 * (cores - 1)), (0,) * cores, (128,) * cores, name=name)

@@ -102,7 +102,7 @@ def ne_pad(
 
 @cache
 def _free_of_conflicts(r: int, rows: int, units: int) -> bool:
-    """Whether the first ``units`` of rows that are ``r`` units apart, below ``BANKS``, share no bank."""
+    """True where the first ``units`` of rows that are ``r`` units apart, below ``BANKS``, share no bank."""
     used: set[int] = set()
     for i in range(rows):
         banks = {(i * r + k) % BANKS for k in range(units)}

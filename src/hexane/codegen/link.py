@@ -17,7 +17,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
-from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Kernel, Plan, Space
+from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Plan, Space, TaskKernel
 from hexane.codegen.price import Prices, price_us
 from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
@@ -38,7 +38,7 @@ class Linked:
     const: bytes
     channels: dict[str, int]
     scratch_bytes: int
-    kernels: tuple[tuple[int, Kernel], ...]  # (offset in the section that holds kernels, kernel), in task order
+    kernels: tuple[tuple[int, TaskKernel], ...]  # (offset in the section that holds kernels, kernel), in task order
     kernel_section: bytes = b""  # weights and tables where the target keeps them apart from constants
 
 
@@ -79,8 +79,8 @@ class Linker:
         self._home: dict[Plan, int] = {}  # the plan's fragment
         self._fragments = 0
         self._kernel_base: dict[Plan, int] = {}
-        self._kernels: list[tuple[int, Kernel]] = []
-        self._shared: dict[Kernel, int] = {}  # offsets
+        self._kernels: list[tuple[int, TaskKernel]] = []
+        self._shared: dict[TaskKernel, int] = {}  # offsets
         self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
         self._known_kernels: Contents[tuple[int, int]] = Contents()  # fragment, offset
 

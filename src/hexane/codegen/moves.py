@@ -67,11 +67,11 @@ class Walk:
         return at.reshape(self.extents)
 
     def spans(self, other: Walk) -> bool:
-        """Whether one begins before the other ends, both ways."""
+        """True where one begins before the other ends, both ways."""
         return self.start < other.end and other.start < self.end
 
     def meets(self, other: Walk) -> bool:
-        """Whether both touch one burst."""
+        """True where both touch one burst."""
         if not self.spans(other):
             return False
         if max(self.bursts, other.bursts) > MOST_BURSTS:
@@ -240,7 +240,7 @@ class BufferUses:
         return (-1 if buffer.space is Space.SURFACE else self.fragment_of[index], buffer)
 
     def is_copy(self, index: int) -> bool:
-        """Whether a task does nothing but copy rows from DRAM to DRAM."""
+        """True where a task does nothing but copy rows from DRAM to DRAM."""
         plan = self.plans[index]
         if plan.unit != "NE" or not plan.mac.plain_copy or plan.out_trans or plan.kernel is not None or plan.holds:
             return False
@@ -337,7 +337,7 @@ class BufferUses:
         return True
 
     def _is_whole(self, key: Key, same: Same) -> bool:
-        """Whether a correspondence says of a buffer's every byte where it is."""
+        """True where a correspondence says of a buffer's every byte where it is."""
         size = self.values[key[1].name].bytes if key[0] < 0 else self.fragments[key[0]].scratch[key[1].name]
         return same.there.start == 0 and same.there.end >= size
 

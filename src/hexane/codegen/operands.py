@@ -124,7 +124,7 @@ def result_of(plan: Plan, index: int) -> TaskOperand:
 
 
 def stays_in_l2(plan: Plan, end: TaskOperand) -> bool:
-    """Whether other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
+    """True where other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
     if end.side == RESULT:
         return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
     if end.side == SECOND:

@@ -159,7 +159,7 @@ class Mac:
 
     @property
     def plain_copy(self) -> bool:
-        """Whether the task only moves data."""
+        """True where the task only moves data."""
         return self.op is NeOp.BYPASS and self.nonlinear is NeNonlinear.NONE
 
 

@@ -110,7 +110,7 @@ def units_of(
 
 
 def _asked_for_nan(op: Op) -> bool:
-    """Whether IsNaN, or a comparison of the result with itself, looks at the result, through casts too.
+    """True where IsNaN, or a comparison of the result with itself, looks at the result, through casts too.
 
     A row of -inf has a softmax on the engine, and none in IEEE.
     """
@@ -254,7 +254,7 @@ def _top(op: Op, members: set[Op]) -> Op | None:
 
 
 def _outer(value: Value, members: set[Op]) -> bool:
-    """Whether a value comes from outside of all blocks of the members."""
+    """True where a value comes from outside of all blocks of the members."""
     block = value.op.block if value.op is not None else value.block
     owner = block.owner if block is not None else None
     return owner is None or _top(owner, members) is None

@@ -114,7 +114,7 @@ class Region:
 
 @slot_init
 @dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+class TaskKernel:
     """The kernel streams of one task: bytes, and per enabled core its offset inside them and its size.
 
     ``source`` is None for data of the const section. A runtime kernel (docs/reference/engine-h13.md 9.7) has no data;
@@ -213,7 +213,7 @@ class Plan:
     mac: Mac = MAC_CONV
     acc_bias: float = 0.0  # rounded to fp16, as the next
     post_scale: float = 1.0
-    kernel: Kernel | None = None
+    kernel: TaskKernel | None = None
     kernel_hint: ReadHint = ReadHint.NOALLOC
     # program
     holds: bool = False  # L2 content is needed by the next task: the L2 group goes on

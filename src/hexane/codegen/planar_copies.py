@@ -56,7 +56,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
 
 
 def _is_cheaper(made: Plan, plan: Plan, prices: Prices) -> bool:
-    """Whether a copy has the smaller price from DRAM to DRAM, or where memory alone takes the time there, in L2."""
+    """True where a copy has the smaller price from DRAM to DRAM, or where memory alone takes the time there, in L2."""
     first, second = prices([made])[0], prices([plan])[0]
     if first != second:
         return first < second
@@ -71,7 +71,7 @@ def _inside(plan: Plan) -> Plan:
 
 
 def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
-    """Whether a task's result has neither -0 nor NaN, whatever the network's inputs are."""
+    """True where a task's result has neither -0 nor NaN, whatever the network's inputs are."""
     plan = program.plans[index]
     if plan.out_format is not Element.FP16 or plan.in_format is not Element.FP16:
         return False

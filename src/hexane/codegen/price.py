@@ -10,7 +10,7 @@ from hexane.chips import Chip
 from hexane.chips.measured import values
 from hexane.codegen.operands import read_extents
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
-from hexane.codegen.plan import Kernel, Plan
+from hexane.codegen.plan import Plan, TaskKernel
 from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
 from hexane.cost.task import TaskFacts, layer_of
 from hexane.cost.units import layer_cost
@@ -56,7 +56,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     )
 
 
-def _fetched(kernel: Kernel, alone: bool) -> int:
+def _fetched(kernel: TaskKernel, alone: bool) -> int:
     """Bytes that the cores fetch; ``alone``: a table that its own channel brings."""
     if alone and kernel.source is None:
         return 0

@@ -33,7 +33,7 @@ class Weights:
 
     @property
     def scaled(self) -> bool:
-        """Whether every output has a factor of its own behind its sum."""
+        """True where every output has a factor of its own behind its sum."""
         return self.stream is not None and self.stream.scales is not None
 
     @property
@@ -97,7 +97,7 @@ class Weights:
         return pack(layout, stored, bias=bias, table=table, palette=stream.entries, scales=scales)
 
     def _has_scales(self, *, bias: bool) -> bool:
-        """Whether the kernel has a row of scales: not where one factor of the task does, which no bias meets."""
+        """True where the kernel has a row of scales: not where one factor of the task does, which no bias meets."""
         return self.scaled and (self.factor is None or bias)
 
     def mark(self, plan: Plan, *, sparse: bool = False) -> None:

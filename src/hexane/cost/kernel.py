@@ -45,7 +45,7 @@ class KernelCost:
 
     @property
     def resident(self) -> bool:
-        """Whether all of it fits the cores at once, so that layers which share it read it once."""
+        """True where all of it fits the cores at once, so that layers which share it read it once."""
         return self.per_core_bytes <= self.core_bytes
 
 

@@ -1,8 +1,8 @@
 """The engine, emulated: an image in, numbers out. Registers and bytes only; nothing of graphs or compilers."""
 
 from hexane.emulator.engine import Engine
-from hexane.emulator.program import Program
+from hexane.emulator.program import EmulatedProgram
 from hexane.emulator.run import Result, emulate, run
-from hexane.emulator.trace import Computation, Report, TaskReport
+from hexane.emulator.trace import Computation, TaskReport, TraceReport
 
-__all__ = ["Computation", "Engine", "Program", "Report", "Result", "TaskReport", "emulate", "run"]
+__all__ = ["Computation", "EmulatedProgram", "Engine", "Result", "TaskReport", "TraceReport", "emulate", "run"]

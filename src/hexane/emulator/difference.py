@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.emulator.engine import Engine
-from hexane.emulator.program import Inputs, Program
+from hexane.emulator.program import EmulatedProgram, Inputs
 from hexane.emulator.run import Source, steps
 from hexane.emulator.task import EngineTask
 from hexane.emulator.trace import Computation
@@ -50,7 +50,7 @@ def first_difference(left: Source, right: Source, inputs: Inputs, *, layout: str
 
 def _results(source: Source, inputs: Inputs, layout: str):
     """Each task's result in turn, as the unit gave it, with one line about the task."""
-    program = Program.of(source)
+    program = EmulatedProgram.of(source)
     latest: list[np.ndarray] = []
 
     def watch(task: EngineTask, computation: Computation, engine: Engine) -> None:

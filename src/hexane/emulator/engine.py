@@ -26,7 +26,7 @@ from hexane.emulator.registers import Registers
 from hexane.emulator.step_jobs import Aside, Part, jobs_of
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import EngineTask, understand
-from hexane.emulator.trace import Computation, Report, TaskReport
+from hexane.emulator.trace import Computation, TaskReport, TraceReport
 from hexane.emulator.work import UnitWork
 from hexane.isa.channels import SCRATCH
 
@@ -91,7 +91,7 @@ class Engine:
     l2_bytes: int
     sanitize: bool = True
     observe: bool = False
-    report: Report = field(default_factory=Report)
+    report: TraceReport = field(default_factory=TraceReport)
     strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
 
@@ -218,7 +218,7 @@ class Engine:
 
     @staticmethod
     def _fits_whole(task: EngineTask) -> bool:
-        """Whether the result's region has a place for each element, or only for a strip, a tile or one group."""
+        """True where the result's region has a place for each element, or only for a strip, a tile or one group."""
         region, extent = task.result.region, task.result.stored
         apart = not overlaps_itself(extent, region.strides(), region.element)
         return region.holds(extent.w) and task.tile_height >= task.hout and apart

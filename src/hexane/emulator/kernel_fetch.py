@@ -17,7 +17,7 @@ from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
 from hexane.isa.roles import STREAMS
-from hexane.kernels import Kernel, KernelLayout, Streams, layout_from, side_table, unpack
+from hexane.kernels import KernelLayout, KernelStreams, Streams, layout_from, side_table, unpack
 
 TABLE_BYTES = 128
 TABLE = 2  # NE.MACCfg.NonlinearMode
@@ -39,11 +39,11 @@ class Fetched:
     """
 
     layout: KernelLayout | None
-    read: Callable[[], Kernel | None]
+    read: Callable[[], KernelStreams | None]
     constant: bool
     places: Callable[[], WindowPlaces | None] = _nowhere
 
-    def when_read(self, make: Callable[[Kernel | None], T]) -> Callable[[], T]:
+    def when_read(self, make: Callable[[KernelStreams | None], T]) -> Callable[[], T]:
         """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
         if not self.constant:
             return lambda: make(self.read())
@@ -80,7 +80,7 @@ def fetch(task: EngineTask, memory: Memory) -> Fetched:
     table = _side_table(r, memory) if beside else None
     if not r.linked and not constant:
 
-        def runtime(where: Memory) -> Kernel:
+        def runtime(where: Memory) -> KernelStreams:
             return read_runtime(r, layout, where, cores, table)
 
         return Fetched(
@@ -90,13 +90,13 @@ def fetch(task: EngineTask, memory: Memory) -> Fetched:
             places=lambda: _places(r, layout, memory, runtime),
         )
     if not layout.weighted and table is not None:
-        return Fetched(layout, lambda: Kernel(layout, None, table=table), constant=constant)
+        return Fetched(layout, lambda: KernelStreams(layout, None, table=table), constant=constant)
 
     @cache  # views, checked when the task runs first
     def chunks() -> list[np.ndarray]:
         return [_stream(r, memory, core) for core in cores]
 
-    def streams(where: Memory) -> Kernel:
+    def streams(where: Memory) -> KernelStreams:
         return _read(r, layout, [_stream(r, where, core) for core in cores], table)
 
     def places() -> WindowPlaces | None:
@@ -119,7 +119,7 @@ class _Numbered(Memory):
 
 
 def _places(
-    r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], Kernel]
+    r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], KernelStreams]
 ) -> WindowPlaces | None:
     """Where ``read`` finds each weight, learned from what it reads of memories that are numbered."""
     channel = r.channel("kernel")
@@ -136,7 +136,7 @@ def _places(
     return WindowPlaces(data, index.astype(np.int32))
 
 
-def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: bytes | None) -> Kernel:
+def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: bytes | None) -> KernelStreams:
     if not layout.weighted:
         return _table_only(r, layout, chunks)
     try:
@@ -183,7 +183,7 @@ def _side_table(r: Registers, memory: Memory) -> bytes:
 
 def read_runtime(
     r: Registers, layout: KernelLayout, memory: Memory, cores: tuple[int, ...], table: bytes | None = None
-) -> Kernel:
+) -> KernelStreams:
     """A kernel that a task or the host wrote, from H14 on: blocks of lanes by core, pass and group.
 
     Block ``b`` holds the coefficients of 2^OCGSize output channels side by side; it belongs to core ``b % 16`` in pass
@@ -214,7 +214,7 @@ def read_runtime(
             values[group, block] = raw.view(np.uint16).reshape(layout.taps, lanes).T
     weights = values.reshape(layout.groups, -1, layout.taps)[:, : layout.cout]
     weights = np.ascontiguousarray(weights).reshape(layout.weight_shape).view(np.float16)
-    return Kernel(layout, weights, table=table, consumed=(size,) * len(cores))
+    return KernelStreams(layout, weights, table=table, consumed=(size,) * len(cores))
 
 
 @once
@@ -297,7 +297,7 @@ def _stream(r: Registers, memory: Memory, core: int) -> np.ndarray:
     return memory.bytes(channel, base + start, size, task=r.index, register=register)
 
 
-def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) -> Kernel:
+def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) -> KernelStreams:
     expected = TABLE_BYTES if layout.table else 0
     for core, chunk in enumerate(chunks):
         if chunk.size != expected:
@@ -307,7 +307,9 @@ def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) ->
                 address=r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
             )
     _require_same_tables(r, chunks)
-    return Kernel(layout, None, table=chunks[0].tobytes() if layout.table else None, consumed=(expected,) * len(chunks))
+    return KernelStreams(
+        layout, None, table=chunks[0].tobytes() if layout.table else None, consumed=(expected,) * len(chunks)
+    )
 
 
 def _require_same_tables(r: Registers, chunks: list[np.ndarray]) -> None:

@@ -35,7 +35,7 @@ class L2Region:
         return (self.group, self.depth, self.channel, self.row, self.element)
 
     def holds(self, width: int) -> bool:
-        """Whether a whole row of ``width`` pixels fits between two channels (or the region is no window at all)."""
+        """True where a whole row of ``width`` pixels fits between two channels (or the region is no window at all)."""
         return self.channel >= width * self.element
 
     def window(self, extent: Extent) -> Extent:
@@ -80,15 +80,15 @@ class Place:
         return marks
 
     def near(self, other: Place) -> bool:
-        """Whether they share a byte, gaps counted."""
+        """True where they share a byte, gaps counted."""
         return self.start < other.stop and other.start < self.stop
 
     def meets(self, other: Place, room: int) -> bool:
-        """Whether they share 16 bytes of an L2 of ``room`` bytes."""
+        """True where they share 16 bytes of an L2 of ``room`` bytes."""
         return self.near(other) and ((self.dense and other.dense) or bool(self.units(other.marked(room)).any()))
 
     def covers(self, other: Place) -> bool:
-        """Whether the other one surely lies in this one."""
+        """True where the other one surely lies in this one."""
         if self.dense:
             return self.start <= other.start and other.stop <= self.stop
         return self.region == other.region and self.extent == other.extent

@@ -30,7 +30,7 @@ from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.emulator.work import Events, Operands, UnitWork
 from hexane.isa.numbers import fp16_value
-from hexane.kernels import Kernel, KernelLayout
+from hexane.kernels import KernelLayout, KernelStreams
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import CompiledJob
@@ -131,7 +131,7 @@ def _half(r: Registers, name: str) -> float:
     return fp16_value(r[name])
 
 
-def _activation(r: Registers, kernel: Kernel | None) -> Activation:
+def _activation(r: Registers, kernel: KernelStreams | None) -> Activation:
     mode = r["NE.MACCfg.NonlinearMode"]
     if mode == 2:
         assert kernel is not None and kernel.table is not None  # kernel_fetch refuses a table task without one
@@ -176,7 +176,7 @@ def _pointwise(
     scale, add = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias")
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
 
-    def follows(kernel: Kernel | None) -> Pointwise | None:
+    def follows(kernel: KernelStreams | None) -> Pointwise | None:
         activation = _activation(r, kernel)
         if scale == 1.0 and not add and activation is None:
             return None
@@ -240,7 +240,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
     place = _place(task, window)
     form = "winograd" if _transforms(r, unicast, ones) else "direct"
 
-    def weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
+    def weights(kernel: KernelStreams | None) -> tuple[np.ndarray, np.ndarray | None]:
         if ones:
             values, bias = np.ones((task.groups * task.cout, per_output, window.kh, window.kw), np.float16), None
         else:
@@ -253,7 +253,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
 
     integers = fetched.layout is not None and _of_integers(fetched.layout, scale)
 
-    def work_of(kernel: Kernel | None, activation: Activation) -> PlainConvolution:
+    def work_of(kernel: KernelStreams | None, activation: Activation) -> PlainConvolution:
         values, bias = weights(kernel)
         shape = (values.shape[1] * groups, task.hin, task.win)
         if integers or (kernel is not None and kernel.scales is not None):
@@ -329,7 +329,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
 
 
 def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
-    """Whether the cores compute a window of three columns in Winograd form, where its shape lets them.
+    """True where the cores compute a window of three columns in Winograd form, where its shape lets them.
 
     From H18 on a bit asks for it; H17 has no bit and does it always (measured on M5 Pro, docs/reference/numerics.md 6).
     """
@@ -383,7 +383,7 @@ def _sum_rests_on(
 
 
 def _of_integers(layout: KernelLayout, scale: float) -> bool:
-    """Whether products are formed with integers and the sums are scaled; +1 and -1 without a scale are masks."""
+    """True where products are formed with integers and the sums are scaled; +1 and -1 without a scale are masks."""
     return layout.dtype == "int8" and (layout.scales or scale != 1.0)
 
 
@@ -391,7 +391,7 @@ def _has_infinity(values: np.ndarray) -> bool:
     return bool(((values.view(np.uint16) & 0x7FFF) == 0x7C00).any())
 
 
-def _weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
+def _weights(kernel: KernelStreams | None) -> tuple[np.ndarray, np.ndarray | None]:
     """The kernel as float16; an int8 kernel is read as if it were (hypothesis ``int8-kernel``)."""
     assert kernel is not None and kernel.weights is not None  # kernel_fetch refuses a sum without a kernel
     return kernel.weights.astype(np.float16, copy=False), kernel.bias

@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.emulator.ends import Operand, OperandSurface, TaskResult
 from hexane.emulator.engine import Engine
-from hexane.emulator.program import Program
+from hexane.emulator.program import EmulatedProgram
 from hexane.emulator.task import EngineTask
 from hexane.errors import HexaneError
 from hexane.image import Image
@@ -31,7 +31,7 @@ def placements(image: Image) -> tuple[dict[int, OperandPlacement], str]:
     """
     rows: dict[int, OperandPlacement] = {}
     try:
-        program = Program.of(image)
+        program = EmulatedProgram.of(image)
         names = {surface.channel: surface.name for surface in image.surfaces if surface.channel is not None}
         engine = Engine(program.buffers(), program.l2_bytes, sanitize=False)
         for registers in program.chain():

@@ -31,12 +31,12 @@ ELEMENTS: dict[str, np.dtype] = {
 }
 Inputs = Mapping[str, object]
 
-_programs: WeakKeyDictionary[Image, Program] = WeakKeyDictionary()
+_programs: WeakKeyDictionary[Image, EmulatedProgram] = WeakKeyDictionary()
 """The program of each image as it was last, so that machines that ran it are found again."""
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class EmulatedProgram:
     """The bytes that the engine gets, and what the container says of the surfaces.
 
     ``first_words`` and ``task_count`` are what the program header states; None where it states nothing. ``kernels`` is
@@ -60,9 +60,9 @@ class Program:
         return {**self.__dict__, "idle": []}
 
     @classmethod
-    def of(cls, source: Program | Image | str | os.PathLike[str] | bytes) -> Program:
+    def of(cls, source: EmulatedProgram | Image | str | os.PathLike[str] | bytes) -> EmulatedProgram:
         """The program of an image, of a file, or of a file's bytes."""
-        if isinstance(source, Program):
+        if isinstance(source, EmulatedProgram):
             return source
         if not isinstance(source, Image):
             from hexane.image.files import open_image

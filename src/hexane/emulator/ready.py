@@ -17,7 +17,7 @@ from hexane.arithmetic import tier
 from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import DramBuffer
-from hexane.emulator.program import Inputs, Program
+from hexane.emulator.program import EmulatedProgram, Inputs
 from hexane.emulator.step_jobs import Aside
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
@@ -35,7 +35,7 @@ class ReadyMachine:
     ``own_bytes`` are L2, surfaces and scratch, ``bytes`` the kernels made ready with them.
     """
 
-    def __init__(self, program: Program, sanitize: bool) -> None:
+    def __init__(self, program: EmulatedProgram, sanitize: bool) -> None:
         self.program = program
         self.sanitize = sanitize
         self.rules = in_force()
@@ -116,7 +116,7 @@ def _own(engine: Engine) -> list[DramBuffer]:
 
 
 @contextmanager
-def machine_for(program: Program, *, sanitize: bool) -> Iterator[ReadyMachine]:
+def machine_for(program: EmulatedProgram, *, sanitize: bool) -> Iterator[ReadyMachine]:
     """An idle machine that ran the program before, or a new one; it is kept if the run went well, on kernels.
 
     Calls from several threads each have a machine of their own; idle ones are kept up to `KEPT_BYTES` together.

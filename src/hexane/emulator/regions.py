@@ -34,7 +34,7 @@ def result(task: EngineTask) -> Place:
 
 
 def stays(task: EngineTask) -> bool:
-    """Whether the result is left in L2 for later tasks."""
+    """True where the result is left in L2 for later tasks."""
     return not task.result.automatic and task.result.kind in (OperandSource.RESIDENT, OperandSource.KEEP)
 
 

@@ -45,7 +45,7 @@ class Registers:
         return chips.generation(self.generation)
 
     def has(self, role: str) -> bool:
-        """Whether the generation has the role at all."""
+        """True where the generation has the role at all."""
         return role in self._fields
 
     def flag(self, name: str) -> bool:

@@ -11,13 +11,13 @@ import numpy as np
 
 from hexane.arithmetic import tier
 from hexane.emulator.engine import Engine, Watcher
-from hexane.emulator.program import Inputs, Program
+from hexane.emulator.program import EmulatedProgram, Inputs
 from hexane.emulator.ready import machine_for
-from hexane.emulator.trace import Report, TaskReport
+from hexane.emulator.trace import TaskReport, TraceReport
 from hexane.errors import UsageError
 from hexane.image import Image
 
-Source = Program | Image | str | os.PathLike[str] | bytes
+Source = EmulatedProgram | Image | str | os.PathLike[str] | bytes
 Trace = bool | Callable[[TaskReport], None]
 
 
@@ -26,7 +26,7 @@ class Result:
     """What a run gives: outputs by name, the report, and the machine as it stands afterwards."""
 
     outputs: dict[str, np.ndarray]
-    report: Report
+    report: TraceReport
     engine: Engine
 
 
@@ -61,7 +61,7 @@ def emulate(
     """
     if trace:
         return run(image, inputs, trace=trace, layout=layout, sanitize=sanitize).outputs
-    with machine_for(Program.of(image), sanitize=sanitize) as machine:
+    with machine_for(EmulatedProgram.of(image), sanitize=sanitize) as machine:
         return machine.run(inputs, layout)
 
 
@@ -87,7 +87,7 @@ def run(
     """
     if not (isinstance(trace, bool) or callable(trace)):
         raise UsageError(f"trace is True, False or a function, not {trace!r}", where="trace")
-    program = Program.of(image)
+    program = EmulatedProgram.of(image)
     engine = Engine(
         program.memory(inputs, layout=layout),
         program.l2_bytes,
@@ -109,7 +109,7 @@ def run(
     return Result(outputs, engine.report, engine)
 
 
-def steps(program: Program, engine: Engine, watch: Watcher | None = None) -> Iterator[int]:
+def steps(program: EmulatedProgram, engine: Engine, watch: Watcher | None = None) -> Iterator[int]:
     """Execute task after task; yields each task's index when it is done."""
     for registers in program.chain():
         engine.execute(registers, watch)

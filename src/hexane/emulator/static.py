@@ -9,7 +9,7 @@ docs/emulator-ignored.md.
 from __future__ import annotations
 
 from hexane.emulator.engine import Engine
-from hexane.emulator.program import Program
+from hexane.emulator.program import EmulatedProgram
 from hexane.errors import HexaneError
 from hexane.image import Image
 
@@ -23,12 +23,12 @@ def refusal(image: Image) -> str:
     return ""
 
 
-def check_program(image: Image | Program) -> None:
+def check_program(image: Image | EmulatedProgram) -> None:
     """EmulationError, with task, register and address, for a program that the emulator would refuse to run.
 
     Constant kernels are not unpacked: their sizes are checked, their contents are not.
     """
-    program = Program.of(image)
+    program = EmulatedProgram.of(image)
     engine = Engine(program.buffers(), program.l2_bytes)
     for registers in program.chain():
         engine.prepare(registers, read_kernels=False)

@@ -109,5 +109,5 @@ def _standing(source: OperandReader, before: list[CompiledJob], aside: Aside) ->
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether every element of one array stands where that of the other does."""
+    """True where every element of one array stands where that of the other does."""
     return x.ctypes.data == y.ctypes.data and x.shape == y.shape and x.strides == y.strides

@@ -45,7 +45,7 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int], element: int) -> bool:
-    """Whether two elements of a strided tensor share a byte."""
+    """True where two elements of a strided tensor share a byte."""
     axes = sorted((s, n) for n, s in zip(shape, strides) if n > 1)
     reach = element
     for stride, count in axes:

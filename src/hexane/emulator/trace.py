@@ -60,14 +60,14 @@ class TaskReport:
 
 
 @dataclass
-class Report:
+class TraceReport:
     """All tasks of a run."""
 
     tasks: list[TaskReport] = field(default_factory=list)
 
     @property
     def measured(self) -> bool:
-        """Whether every task rests on measured rules only."""
+        """True where every task rests on measured rules only."""
         return not self.hypotheses
 
     @property

@@ -94,7 +94,7 @@ def _load(path: Path, own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
-    """Whether every array given equals ours bit for bit."""
+    """True where every array given equals ours bit for bit."""
     return all(
         name in ours
         and ours[name].dtype == array.dtype

@@ -49,12 +49,12 @@ class OpenShapes(UsageError):
 
 
 def is_made_up(name: str) -> bool:
-    """Whether an exporter made the name up, so that two extents of one name need not be one."""
+    """True where an exporter made the name up, so that two extents of one name need not be one."""
     return _NAMELESS.match(name) is not None
 
 
 def is_open(extents: Sequence[Extent]) -> bool:
-    """Whether an extent is not known."""
+    """True where an extent is not known."""
     return any(not isinstance(extent, int) for extent in extents)
 
 

@@ -69,7 +69,7 @@ class Coding:
         return _along(self.scale, axis)
 
     def changes_along_inputs(self, outputs: int = 0) -> bool:
-        """Whether scales or tables change along another axis than that of the outputs."""
+        """True where scales or tables change along another axis than that of the outputs."""
         if self.scale is not None and self.scale_per_output(outputs) is None:
             return True
         return self.group is not None and _along(self.group, outputs) is None

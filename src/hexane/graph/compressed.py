@@ -18,7 +18,7 @@ _MOVED = MOVES | SAME_VALUES
 
 
 def is_fixed(value: Value) -> bool:
-    """Whether a value is known when the network is compiled: a constant, or one that ``constexpr`` ops unpack."""
+    """True where a value is known when the network is compiled: a constant, or one that ``constexpr`` ops unpack."""
     if value.is_constant:
         return True
     op = value.op
@@ -36,7 +36,7 @@ def kernel_of(op: Op) -> tuple[Value, int] | None:
 
 
 def changes_along_inputs(value: Value, outputs: int) -> bool:
-    """Whether a kernel's scales or tables are several along another axis than that of its outputs."""
+    """True where a kernel's scales or tables are several along another axis than that of its outputs."""
     op = value.op
     if op is None:
         coding = None if value.constant is None else value.constant.coding

@@ -77,7 +77,7 @@ class Value:
 
     @property
     def is_output(self) -> bool:
-        """Whether some block returns this value."""
+        """True where some block returns this value."""
         return any(isinstance(user, Block) for user in self._uses)
 
     @property

@@ -81,7 +81,7 @@ class Param:
 
     @cached_property
     def is_attribute(self) -> bool:
-        """Whether rules see a Python value instead of a tensor."""
+        """True where rules see a Python value instead of a tensor."""
         return self.kind in _SCALARS or self.kind in _VECTORS or self.kind == _NUMBER
 
     @property
@@ -276,7 +276,7 @@ def traits_of(name: str) -> Trait:
 
 
 def has(operation: Op | None, traits: Trait) -> bool:
-    """Whether there is an op, and it has one of the traits."""
+    """True where there is an op, and it has one of the traits."""
     return operation is not None and bool(traits_of(operation.type) & traits)
 
 

@@ -31,7 +31,7 @@ class DType:
 
     @cached_property
     def fills_carrier(self) -> bool:
-        """Whether every value of the carrier is one of the type."""
+        """True where every value of the carrier is one of the type."""
         return self.bits == 8 * self.carrier.itemsize
 
 
@@ -180,7 +180,7 @@ class TensorType:
         return TensorType(dtype, self.shape)
 
     def accepts(self, other: Type) -> bool:
-        """Whether a value of type ``other`` may stand where this type is declared (unknown extents match any)."""
+        """True where a value of type ``other`` may stand where this type is declared (unknown extents match any)."""
         return (
             isinstance(other, TensorType)
             and self.dtype == other.dtype

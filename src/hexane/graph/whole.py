@@ -24,7 +24,7 @@ def inner(op: Op) -> Op:
 
 
 def can_wrap(op: Op) -> bool:
-    """Whether an op makes tensors of tensors, without states and without control flow."""
+    """True where an op makes tensors of tensors, without states and without control flow."""
     types = [value.type for value in (*op.operands(), *op.outputs) if not value.is_constant]
     tensors = all(isinstance(type_, TensorType) and type_.dtype in DTYPES for type_ in types)
     return tensors and bool(op.outputs) and not op.blocks and op.inside is None

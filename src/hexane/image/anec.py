@@ -17,7 +17,7 @@ LARGEST_HEADER = 0x4000
 
 
 def is_anec(data: bytes) -> bool:
-    """Whether the bytes can be a package: its header says how long the rest is, and leaves room for itself."""
+    """True where the bytes can be a package: its header says how long the rest is, and leaves room for itself."""
     if len(data) < AnecHeader.fixed_size():
         return False
     header = AnecHeader.read(data, 0, "the header")

@@ -44,7 +44,7 @@ from hexane.image.structure import to_text
 
 
 def is_hwx(data: bytes) -> bool:
-    """Whether the bytes begin with the magic of this format."""
+    """True where the bytes begin with the magic of this format."""
     return data[:4] == MAGIC.to_bytes(4, "little")
 
 

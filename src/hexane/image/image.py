@@ -231,12 +231,12 @@ class Image:
 
     @property
     def tasks_decoded(self) -> bool:
-        """Whether ``tasks`` has been asked for, so that they may differ from the parts."""
+        """True where ``tasks`` has been asked for, so that they may differ from the parts."""
         return "tasks" in self.__dict__
 
     @property
     def tasks_changed(self) -> bool:
-        """Whether ``tasks`` is another list than the parts hold, or one of them was written to."""
+        """True where ``tasks`` is another list than the parts hold, or one of them was written to."""
         if not self.tasks_decoded:
             return False
         same = len(self.tasks) == len(self._decoded) and all(a is b for a, b in zip(self.tasks, self._decoded))

@@ -51,7 +51,7 @@ class Kernel:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the bytes stand in the constants (H16 and later: in the section of kernels), not in a buffer."""
+        """True where the bytes stand in the constants (H16 and later: in the section of kernels), not in a buffer."""
         return not self.computed
 
     @property
@@ -96,7 +96,7 @@ class KernelReading:
     """One task's constant kernel, taken apart; ``problem`` says why where it could not be."""
 
     task: int
-    value: streams.Kernel | None
+    value: streams.KernelStreams | None
     problem: HexaneError | None = None
 
     @property

@@ -85,7 +85,7 @@ def in_name_order(surfaces: Iterable[Surface]) -> list[Surface]:
 
 
 def numbered_by_name(surfaces: Iterable[Surface], dialect: str) -> bool:
-    """Whether the dialect gives channels in the order of names, and these surfaces have them so."""
+    """True where the dialect gives channels in the order of names, and these surfaces have them so."""
     dialect_row = DIALECTS.get(dialect)
     channels = [s.channel for s in in_name_order(surfaces)]
     ascending = list(range(FIRST_SURFACE, FIRST_SURFACE + len(channels)))

@@ -42,7 +42,7 @@ def buildable_dialect(image: Image) -> str:
 
 
 def follows_the_rule(image: Image) -> bool:
-    """Whether the whole container, as it was read or made, follows from the program's values."""
+    """True where the whole container, as it was read or made, follows from the program's values."""
     return isinstance(image.parts, Container) and _follows_the_rule(image)
 
 

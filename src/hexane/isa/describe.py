@@ -17,7 +17,7 @@ def headline(task: Task) -> str:
 
 
 def runs_on_ne(task: Task) -> bool:
-    """Whether the neural cores run the task; otherwise the planar engine does (docs/reference/engine-h13.md 1)."""
+    """True where the neural cores run the task; otherwise the planar engine does (docs/reference/engine-h13.md 1)."""
     return task.get("Common.TaskInfo.NID") != 0
 
 

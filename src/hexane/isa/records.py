@@ -136,7 +136,7 @@ class Layout:
         return {a: r.slot for r in self.records if r.form == ADDRESS for a in r.addresses}
 
     def fits(self, words: Sequence[int], start: int = 0) -> bool:
-        """Whether these words have just these record heads."""
+        """True where these words have just these record heads."""
         return all(words[start + at] == head for at, head in self.heads)
 
 

@@ -180,7 +180,7 @@ class Task:
         return words.tobytes() if isinstance(words, memoryview) else struct.pack(f"<{len(words)}I", *words)
 
     def stands_in(self, data: bytes) -> bool:
-        """Whether the task was decoded from this very object and has not been changed or moved since."""
+        """True where the task was decoded from this very object and has not been changed or moved since."""
         return isinstance(self._words, memoryview) and self._words.obj is data and self.place is not None
 
     def records(self) -> list[tuple[Record, list[int]]]:
@@ -224,7 +224,7 @@ class Task:
 
     @property
     def is_canonical(self) -> bool:
-        """Whether the task has the records of a new task that writes the same registers."""
+        """True where the task has the records of a new task that writes the same registers."""
         layout = self.layout
         return layout.records == self._canonical_for(layout.position, layout.slots, layout.header_words).records
 
@@ -303,7 +303,7 @@ class Task:
         self.write(handle, _integer(handle, value))
 
     def written(self, name: str) -> bool:
-        """Whether the task writes the register (a field's name stands for its register)."""
+        """True where the task writes the register (a field's name stands for its register)."""
         return self._writes(self._family.table.handle(name).key)
 
     def clear(self, name: str) -> None:

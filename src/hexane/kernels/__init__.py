@@ -17,7 +17,7 @@ from hexane.kernels.exact_tables import (
 from hexane.kernels.fit import FittedTable, fit_table, measure_table
 from hexane.kernels.functions import fitted_table
 from hexane.kernels.layout import KernelLayout, Pass
-from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
+from hexane.kernels.packing import KernelStreams, PackedKernel, pack, unpack
 from hexane.kernels.registers import (
     Streams,
     StreamWindow,
@@ -33,8 +33,8 @@ from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
 __all__ = [
     "FittedTable",
-    "Kernel",
     "KernelLayout",
+    "KernelStreams",
     "LookupMode",
     "LookupTable",
     "PackedKernel",

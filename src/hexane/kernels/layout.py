@@ -179,7 +179,7 @@ class KernelLayout:
 
     @property
     def compressed(self) -> bool:
-        """Whether something other than one element after another stands in the stream: rows are packed by bits."""
+        """True where something other than one element after another stands in the stream: rows are packed by bits."""
         return bool(self.palette or self.scales or (self.dtype != "float16" and self.bias))
 
     @property

@@ -47,7 +47,7 @@ class PackedKernel:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class KernelStreams:
     """What a task's streams hold.
 
     ``weights`` is OIHW in the layout's format (None where the task has none; bits of E4M3 as uint8), ``bias`` and
@@ -172,7 +172,7 @@ def _indexed(
     return indices, palette
 
 
-def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel") -> Kernel:
+def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel") -> KernelStreams:
     """Read the streams as the cores do.
 
     Parameters
@@ -201,7 +201,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
     if table and any(array[:TABLE_BYTES].tobytes() != table for array in arrays):
         raise FormatError("the cores have different look-up tables", where=where)
     if not layout.weighted:
-        return Kernel(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
+        return KernelStreams(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
     if layout.compressed:
         return _unpacked_compressed(layout, arrays, table, where)
     palette = None
@@ -218,7 +218,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
             weights, bias = streams.unpack_unicast(layout, block, where)
         else:
             weights, bias = streams.unpack_dense(layout, block)
-    return Kernel(
+    return KernelStreams(
         layout,
         weights.view(_NATIVE[layout.dtype]),
         None if bias is None else bias.view("<f2"),
@@ -228,7 +228,9 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
     )
 
 
-def _unpacked_compressed(layout: KernelLayout, arrays: list[np.ndarray], table: bytes | None, where: str) -> Kernel:
+def _unpacked_compressed(
+    layout: KernelLayout, arrays: list[np.ndarray], table: bytes | None, where: str
+) -> KernelStreams:
     parts = unpack_compressed(layout, arrays)
     palette = indices = None
     weights = parts.elements.view(_NATIVE[layout.dtype]) if not layout.palette else None
@@ -240,7 +242,7 @@ def _unpacked_compressed(layout: KernelLayout, arrays: list[np.ndarray], table: 
         indices = parts.elements
         palette = np.frombuffer(head[: 2 << layout.palette].tobytes(), "<f2")
         weights = palette[indices]
-    return Kernel(
+    return KernelStreams(
         layout,
         weights,
         None if parts.bias is None else parts.bias.view("<f2"),

@@ -21,7 +21,7 @@ from hexane.isa import WRITTEN, Task
 from hexane.isa.roles import STREAMS, roles_of
 from hexane.isa.schema import Handle
 from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
-from hexane.kernels.packing import Buffer, Kernel, pack, unpack
+from hexane.kernels.packing import Buffer, KernelStreams, pack, unpack
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
 _E4M3 = 3
@@ -121,7 +121,7 @@ def _getter(task: Task) -> Callable[[str], int]:
 
 
 def is_runtime(task: Task) -> bool:
-    """Whether the kernel is a tensor that a task or the host writes, as the task's words tell.
+    """True where the kernel is a tensor that a task or the host writes, as the task's words tell.
 
     H13 has a bit for it. On H14 the kernel has another slot than the constants; later kernels have a section of their
     own behind the surfaces, but lanes that read a tensor are switched on by an address record, as all DMA engines of
@@ -191,7 +191,7 @@ def side_table(task: Task) -> StreamWindow | None:
     return StreamWindow(0, 64 * get("KernelDMASrc.TableBase.Addr"), 64 * get("KernelDMASrc.TableSize.MemBfrSize"))
 
 
-def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | None:
+def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> KernelStreams | None:
     """What the task's streams hold; None for a task without a kernel.
 
     Parameters

@@ -67,7 +67,7 @@ class StepForm:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether rows go to whole blocks of the cache."""
+        """True where rows go to whole blocks of the cache."""
         return self.rows > MOST_DECODED
 
     @property

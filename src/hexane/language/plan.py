@@ -54,7 +54,7 @@ class TokenEnergy:
 
 
 @dataclass(frozen=True)
-class OpPlace:
+class DecoderOpPlace:
     """Ops of one type and place in all layers, or in the head: Apple's compiler and hexane's program ("engine", "host";
     "none" where hexane writes no programs for the chip)."""
 
@@ -99,7 +99,7 @@ class DecoderPlan:
     prefill_tok_s: TokenRate
     decode_mj: TokenEnergy
     prefill_mj: TokenEnergy
-    places: tuple[OpPlace, ...]
+    places: tuple[DecoderOpPlace, ...]
     residual_peak: tuple[ResidualPeak, ...]
     scale: float
     warnings: tuple[KnownFailure, ...]
@@ -145,14 +145,14 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
     }
     tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
     peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
-    counts: dict[tuple[OpPlace, bool], int] = {}
+    counts: dict[tuple[DecoderOpPlace, bool], int] = {}
     warnings: dict[str, KnownFailure] = {}
     for function, form in forms.items():
         for name, count, graph in _representatives(decoder, form, function):
             for key, n in _places(graph, target, function, name).items():
                 counts[key] = len(decoder.chunks) - 1 if key[1] else counts.get(key, 0) + n * count
             warnings.update(_warnings(graph, target))
-    places: Counter[OpPlace] = Counter()
+    places: Counter[DecoderOpPlace] = Counter()
     for (place, _), n in counts.items():
         places[place] += n
     size, fmt = parameters_of(a), timed_as(decoder.weights)
@@ -162,7 +162,7 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
         TokenRate(*prefill_rate(target, size / BILLION, fmt, context, rows)),
         TokenEnergy(*token_energy(target, size / BILLION, fmt, context)),
         TokenEnergy(*token_energy(target, size / BILLION, fmt, context, rows)),
-        tuple(OpPlace(**{**asdict(place), "count": n}) for place, n in places.items()),
+        tuple(DecoderOpPlace(**{**asdict(place), "count": n}) for place, n in places.items()),
         peaks, scale_of(peaks, norms_behind=a.norms_behind), tuple(warnings.values()), cache_writes(a, target, context),
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
         yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
 
 
-def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[OpPlace, bool]]:
+def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[DecoderOpPlace, bool]]:
     """How many ops of a graph stand where, and whether they touch a state, of which a program has one."""
     from hexane.codegen import compile
 
@@ -193,14 +193,14 @@ def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tu
     except UnsupportedError:
         segments, states = (), "none"
     ours = places_of(graph, segments)
-    counts: Counter[tuple[OpPlace, bool]] = Counter()
+    counts: Counter[tuple[DecoderOpPlace, bool]] = Counter()
     for op in [*visible_ops(graph), *(op for op in graph.main.ops if not op.outputs)]:
         apple = placed_by_apple(op, chip)
         place = ours.get(op.outputs[0].name) if op.outputs else None
         where = states if touched(op) else "engine" if segments else "none"
         where = segments[place.segment].kind if place is not None else where
         joins = any(user.type == "write_state" for value in op.outputs for user in value.users)
-        entry = OpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
+        entry = DecoderOpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
         counts[entry, joins or bool(touched(op))] += 1
     return counts
 

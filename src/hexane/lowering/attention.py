@@ -70,7 +70,7 @@ class Sizes:
         return each if fits else 0
 
     def suits(self, compilation: Compilation) -> bool:
-        """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
+        """True where kernels can be cut from keys and dims, and at least one head fits L2."""
         limits = compilation.limits
         lanes = lanes_of(self.keys, limits.cores), lanes_of(self.dims, limits.cores)
         if self.heads < 2 or self.queries < limits.cores or self.dims % limits.cores or min(lanes) < 2:

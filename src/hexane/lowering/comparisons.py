@@ -76,7 +76,7 @@ def sided(op: Op) -> tuple[str, Value, Value]:
 
 
 def _is_given(value: Value) -> bool:
-    """Whether a value is the caller's, through moves and abs."""
+    """True where a value is the caller's, through moves and abs."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

@@ -135,7 +135,7 @@ def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
 
 
 def is_epilogue(op: Op | None) -> bool:
-    """Whether there is an op, of one operand, that a task applies to its sums as ReLU or by a table."""
+    """True where there is an op, of one operand, that a task applies to its sums as ReLU or by a table."""
     return op is not None and (op.type == "relu" or ("y" not in op.inputs and table_call(op) is not None))
 
 

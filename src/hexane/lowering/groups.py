@@ -11,12 +11,12 @@ PATCH_PIXELS, TALLEST_PATCH_LOG2 = 128, 4
 
 
 def single_patch(width: int, height: int) -> bool:
-    """Whether one patch of the neural cores covers a map: (128 >> s) x 2^s pixels."""
+    """True where one patch of the neural cores covers a map: (128 >> s) x 2^s pixels."""
     return any(width <= PATCH_PIXELS >> s and height <= 1 << s for s in range(TALLEST_PATCH_LOG2 + 1))
 
 
 def is_loop(shape: tuple[int, ...], groups: int, limits: Generation, *, bias: bool, width: int, height: int) -> bool:
-    """Whether weights [O, I / groups, ...] run group by group in one task over a result of ``width`` x ``height``.
+    """True where weights [O, I / groups, ...] run group by group in one task over a result of ``width`` x ``height``.
 
     Output channels of a group fill the cores evenly, and its kernel fits a core; else zeros make the kernel dense.
     """

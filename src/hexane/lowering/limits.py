@@ -7,7 +7,7 @@ RESERVED = 0x8000
 
 
 def plane_by_rows(c: int, h: int, w: int, l2_bytes: int) -> bool:
-    """Whether a reduction over H and W goes over W first, then over H, with a rounding between.
+    """True where a reduction over H and W goes over W first, then over H, with a rounding between.
 
     One task reads all rows of all channels at once; a row takes its bytes and at most 32 more in L2, or the planar
     engine's window of 512 pixels (docs/reference/engine-h13.md 7.1).

@@ -27,7 +27,7 @@ _ALSO_KEEP = frozenset(
 
 
 def may_be_negative(value: Value) -> bool:
-    """Whether an element of a value may be below zero, as far as the ops that make it tell."""
+    """True where an element of a value may be below zero, as far as the ops that make it tell."""
     visited, open_ = set(), [value]
     while open_:
         value = open_.pop()

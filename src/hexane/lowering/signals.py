@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_flat(value: Value) -> bool:
-    """Whether all elements stand along the last axis."""
+    """True where all elements stand along the last axis."""
     shape = value.shape
     return bool(shape) and all(isinstance(e, int) for e in shape) and all(extent == 1 for extent in shape[:-1])
 
@@ -48,7 +48,7 @@ def pad_of_signal(op: Op) -> tuple[int, int] | None:
 
 
 def swaps_rows(op: Op) -> bool:
-    """Whether an op exchanges the last two axes, all others of one element."""
+    """True where an op exchanges the last two axes, all others of one element."""
     if op.type != "transpose" or op.arg("perm") is UNKNOWN:
         return False
     rank = len(op.arg("perm"))

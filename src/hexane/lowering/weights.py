@@ -49,7 +49,7 @@ class Stream:
 
     @property
     def rounds_twice(self) -> bool:
-        """Whether sums are scaled behind the cores, which rounds once more than dense weights do."""
+        """True where sums are scaled behind the cores, which rounds once more than dense weights do."""
         return self.scales is not None
 
     def scaled_by(self, factor: float) -> Stream:

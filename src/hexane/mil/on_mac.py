@@ -50,7 +50,7 @@ class OnMac:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is on its device."""
+        """True where it is on its device."""
         return self.model.is_loaded
 
     def load(self) -> None:

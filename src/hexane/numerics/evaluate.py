@@ -151,7 +151,7 @@ class EngineEvaluation(Evaluation):
         return (self._seen(op, result),)
 
     def _is_fp16(self, op: Op) -> bool:
-        """Whether its tensors are; numbers among the parameters may be of any float type."""
+        """True where its tensors are; numbers among the parameters may be of any float type."""
         names = [param.name for param in spec_of(op).params if param.is_tensor]
         operands = [v for name in names if name in op.inputs for v in values_of(op.inputs[name])]
         values = [v for v in (*operands, *op.outputs) if isinstance(v.type, TensorType)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hexane import passes
 from hexane.lowering.compilation import Compilation
 from hexane.program.attribution import stand_ins, visible_ops
-from hexane.restrictions.objections import Placement, placed_by_apple
+from hexane.restrictions.objections import OpPlacement, placed_by_apple
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -25,7 +25,7 @@ AS_GIVEN = (
 """Passes whose results are networks as a converter would have written them: nothing in them is a choice of ours."""
 
 
-def apple_places(graph: Graph, chip: Chip) -> dict[str, Placement]:
+def apple_places(graph: Graph, chip: Chip) -> dict[str, OpPlacement]:
     """Where Apple's compiler puts each op of a network, by the name of its first result; every command asks here.
 
     An op that converters fold into another one is where that one is.
@@ -41,7 +41,7 @@ def apple_places(graph: Graph, chip: Chip) -> dict[str, Placement]:
             joint = placed_by_apple(other, chip)
             if joint.where != place.where:
                 with_it = "computed as part of" if joint.where == "engine" else "joined to"
-                place = Placement(joint.where, f"{with_it} {other.describe()}: {joint.reason}", joint.evidence,
+                place = OpPlacement(joint.where, f"{with_it} {other.describe()}: {joint.reason}", joint.evidence,
                                   joint.advice, joint.rules)  # fmt: skip
         places[name] = place
     return places

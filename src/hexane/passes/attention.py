@@ -185,7 +185,7 @@ def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
 
 
 def _shared(mask: Value, sizes: Sizes) -> bool:
-    """Whether a mask is one map of queries x keys for all heads."""
+    """True where a mask is one map of queries x keys for all heads."""
     return len(mask.shape) == 4 and tuple(mask.shape) == (1, 1, sizes.queries, sizes.keys)
 
 

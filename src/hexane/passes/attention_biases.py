@@ -77,7 +77,7 @@ def _layer_behind(value: Value) -> tuple[Op, list[Op]] | None:
 
 
 def _is_move(op: Op) -> bool:
-    """Whether ``_moved`` follows an op."""
+    """True where ``_moved`` follows an op."""
     return has(op, RESHAPES) or op.type == "transpose"
 
 

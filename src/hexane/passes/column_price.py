@@ -31,7 +31,7 @@ LEAST_GAIN = 0.04
 
 
 def is_cheaper_turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> bool:
-    """Whether a part costs less with features as channels, the copies at its border included.
+    """True where a part costs less with features as channels, the copies at its border included.
 
     ``leaves`` says which results have to be turned back.
     """
@@ -111,7 +111,7 @@ def _shared(op: Op, chip: Chip, *, behind_sum: bool = False) -> list[Layer]:
 
 
 def _pairs(tokens: int, chip: Chip) -> bool:
-    """Whether tasks of both units run as locked pairs on maps of so many tokens: never behind a small source."""
+    """True where tasks of both units run as locked pairs on maps of so many tokens: never behind a small source."""
     return tokens > chip.generation.small_source_tokens
 
 
@@ -148,7 +148,7 @@ def _tokens(value: Value) -> int:
 
 
 def _feeds_sums(value: Value) -> bool:
-    """Whether only products take a norm's result, whose weights then hold its factors."""
+    """True where only products take a norm's result, whose weights then hold its factors."""
     users = list(value.users)
     return (
         bool(users)

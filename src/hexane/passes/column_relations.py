@@ -52,7 +52,7 @@ class Analysis:
     """Ops that an op in front of them has computed too."""
 
     def is_turned_already(self, value: Value) -> bool:
-        """Whether a value from outside costs no copy: moves cancel, or attention makes it so."""
+        """True where a value from outside costs no copy: moves cancel, or attention makes it so."""
         if value.shape[-1] == 1 or value in self.attention.results:
             return True
         op = value.op
@@ -127,7 +127,7 @@ def _norm(op: Op, _analysis: Analysis) -> Relation | None:
 
 
 def runs_over(op: Op, axis: int) -> bool:
-    """Whether an op reduces just this axis, counted from the end."""
+    """True where an op reduces just this axis, counted from the end."""
     axes, rank = op.arg("axes"), len(op.inputs["x"].shape)
     return axes is not None and [a % rank for a in axes] == [rank + axis]
 

@@ -119,7 +119,7 @@ def _pays(part: Part, analysis: Analysis) -> bool:
 
 
 def _leaves(value: Value, inside: set[Op], analysis: Analysis) -> bool:
-    """Whether a value has to be turned back for somebody outside."""
+    """True where a value has to be turned back for somebody outside."""
     if value not in analysis.kinds:
         return False
     users = list(value.users)

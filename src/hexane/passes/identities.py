@@ -17,7 +17,7 @@ def remove_identities(function: Function) -> int:
 
 
 def _free(op: Op) -> bool:
-    """Whether the op's operand may stand in its place: an output that is an input needs an op to carry its name."""
+    """True where the op's operand may stand in its place: an output that is an input needs an op to carry its name."""
     x = op.inputs["x"]
     return x.type == op.output.type and not (op.output.is_output and (x.op is None or x.is_output))
 

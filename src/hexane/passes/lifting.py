@@ -80,7 +80,7 @@ def _again(op: Op, x: Value, b: GraphBuilder) -> Value:
 
 
 def _ends_in_sum(value: Value, user: Op) -> bool:
-    """Whether a value that one op uses comes from a sum by way of moves only."""
+    """True where a value that one op uses comes from a sum by way of moves only."""
     while value.op is not None and only_user(value) is user:
         if value.op.type in SUMS:
             return True
@@ -148,5 +148,5 @@ def _shuffled(op: Op, b: GraphBuilder, limits: Generation) -> Value | None:
 
 
 def _feeds(value: Value, op: Op) -> bool:
-    """Whether an op is all that uses a value."""
+    """True where an op is all that uses a value."""
     return only_user(value) is op

@@ -86,7 +86,7 @@ def _truth(value: Value) -> tuple[Value, bool]:
 
 
 def _may_hide(value: Value, axis: int | None) -> bool:
-    """Whether all scores along an axis may be -inf. ``axis`` is None where moves have lost it."""
+    """True where all scores along an axis may be -inf. ``axis`` is None where moves have lost it."""
     if value.is_constant:
         hidden = np.isneginf(np.asarray(value.data, np.float64))
         return bool(hidden.any() if axis is None or not hidden.shape else hidden.all(axis).any())
@@ -105,7 +105,7 @@ def _may_hide(value: Value, axis: int | None) -> bool:
 
 
 def _masked(op: Op, axis: int | None) -> bool:
-    """Whether scores plus a constant mask, or scores where a constant condition holds, may be -inf along an axis."""
+    """True where scores plus a constant mask, or scores where a constant condition holds, may be -inf along an axis."""
     if axis is None or not is_static(op.output):
         return True
     shape = op.output.shape

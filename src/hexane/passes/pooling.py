@@ -85,7 +85,7 @@ def _root(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _has_kernel(op: Op) -> bool:
-    """Whether a kernel of the window's size can be a task's; the host sums larger windows axis by axis."""
+    """True where a kernel of the window's size can be a task's; the host sums larger windows axis by axis."""
     _, _, reach, _ = _geometry(op)
     return max(op.arg("kernel_sizes")) <= TALLEST and max(map(max, reach)) <= LARGEST_PAD
 

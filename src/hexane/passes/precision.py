@@ -74,7 +74,7 @@ class _Halving:
             block.set_outputs(outputs)
 
     def follows_operands(self, op: Op) -> bool:
-        """Whether the result's dtype is that of fp16 operands, not of a parameter."""
+        """True where the result's dtype is that of fp16 operands, not of a parameter."""
         by_name = (
             "dtype" in op.inputs or "output_dtype" in op.inputs or "." in op.type or op.type.startswith("constexpr")
         )

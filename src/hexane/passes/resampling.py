@@ -68,7 +68,7 @@ def _resize(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _moves(extent: int, count: int, mode: str) -> bool:
-    """Whether an axis changes; some modes sample between the elements even where the extent stays."""
+    """True where an axis changes; some modes sample between the elements even where the extent stays."""
     return extent != count or not np.array_equal(sample_points(extent, count, mode), np.arange(extent))
 
 

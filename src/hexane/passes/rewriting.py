@@ -47,7 +47,7 @@ def sweep(function: Function, rules: Mapping[str, Rule], doubt: str = "") -> int
 
 
 def _is_empty(op: Op) -> bool:
-    """Whether no result has an element: no form of such an op is better than another, and many have none."""
+    """True where no result has an element: no form of such an op is better than another, and many have none."""
     return bool(op.outputs) and all(isinstance(v.type, TensorType) and 0 in v.type.shape for v in op.outputs)
 
 
@@ -73,7 +73,7 @@ def is_static(value: Value) -> bool:
 
 
 def known(*arguments: Any) -> bool:
-    """Whether compile-time parameters are known."""
+    """True where compile-time parameters are known."""
     return not any(argument is UNKNOWN for argument in arguments)
 
 

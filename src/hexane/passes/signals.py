@@ -152,7 +152,7 @@ def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
 
 
 def _links(op: Op) -> bool:
-    """Whether an op may stand between signals."""
+    """True where an op may stand between signals."""
     return has(op, RESHAPES) or op.type in ("slice_by_size", "pad", "transpose")
 
 
@@ -182,7 +182,7 @@ def _in_chain(op: Op) -> bool:
 
 
 def _goes_on(op: Op) -> bool:
-    """Whether an op takes a signal on: cut, padded or regrouped."""
+    """True where an op takes a signal on: cut, padded or regrouped."""
     if op.type in ("slice_by_size", "pad"):
         return slice_of_signal(op) is not None or pad_of_signal(op) is not None
     return _links(op)

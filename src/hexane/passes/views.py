@@ -60,7 +60,7 @@ def joined_axes(shapes: Sequence[tuple[int, ...]], roles: Sequence[Hashable]) ->
 
 
 def _has_surface(shape: tuple[int, ...]) -> bool:
-    """Whether at most four axes are left once leading ones of one element are gone."""
+    """True where at most four axes are left once leading ones of one element are gone."""
     return all(extent == 1 for extent in shape[: max(len(shape) - ENGINE_AXES, 0)])
 
 
@@ -177,7 +177,7 @@ def _flat(shape: tuple[int, ...]) -> list[int] | None:
 
 
 def _between_reshapes(op: Op) -> bool:
-    """Whether a reshape makes an operand and reshapes alone take the result, behind ops of the same kind or at once:
+    """True where a reshape makes an operand and reshapes alone take the result, behind ops of the same kind or at once:
     then two more cost nothing."""
     if not any(has(v.op, RESHAPES) for v in op.operands()):
         return False
@@ -193,7 +193,7 @@ def _between_reshapes(op: Op) -> bool:
 
 
 def _has_flat_form(op: Op) -> bool:
-    """Whether each tensor of an element-wise op is a number or of the result's shape, with floats on one side."""
+    """True where each tensor of an element-wise op is a number or of the result's shape, with floats on one side."""
     if not has(op, PER_ELEMENT) or not is_static(op.output):
         return False
     tensors, shape = [op.inputs[name] for name in spec_of(op).tensors], op.output.shape

@@ -155,5 +155,5 @@ def _work_elsewhere(
 
 
 def _copies(op: Op) -> bool:
-    """Whether an op moves numbers and computes none."""
+    """True where an op moves numbers and computes none."""
     return has(op, MOVES | PICKS | SAME_VALUES)

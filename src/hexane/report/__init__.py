@@ -1,5 +1,5 @@
 """Tables, plots and the HTML page."""
 
-from hexane.report.check import CheckReport, Row, check, check_program
+from hexane.report.check import CheckReport, CheckRow, check, check_program
 
-__all__ = ["CheckReport", "Row", "check", "check_program"]
+__all__ = ["CheckReport", "CheckRow", "check", "check_program"]

@@ -23,7 +23,7 @@ from hexane.program.attribution import OpPlace, places_of, share_on_engine, visi
 from hexane.report.weight_notes import WeightNote, weight_notes, with_weights
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
 from hexane.restrictions.numbers import NO_NAN
-from hexane.restrictions.objections import Placement
+from hexane.restrictions.objections import OpPlacement
 from hexane.restrictions.remarks import Remark, remarks
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ KEEPS_TO = {
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One op: ``place`` is "engine", "host" or "unknown" (A12, A13), ``reason`` one sentence.
 
     ``evidence`` is SILICON, APPLE or INFERRED, the weaker one where Apple's compiler and hexane both have the op on the
@@ -93,7 +93,7 @@ class CheckReport:
     chip: str
     generation: str
     compiled: bool
-    rows: tuple[Row, ...]
+    rows: tuple[CheckRow, ...]
     as_: str = ""
 
     @property
@@ -103,12 +103,12 @@ class CheckReport:
 
     @property
     def fits(self) -> bool:
-        """Whether every op is on the engine; the look-up of a label is Core ML's own on every machine."""
+        """True where every op is on the engine; the look-up of a label is Core ML's own on every machine."""
         return all(row.place == ENGINE or row.op in LOOK_UPS for row in self.rows)
 
     @property
     def known(self) -> bool:
-        """Whether any source says where the ops of this chip run."""
+        """True where any source says where the ops of this chip run."""
         return all(row.place != UNKNOWN for row in self.rows)
 
     @property
@@ -225,7 +225,7 @@ def check(
 
 
 def _is_packed(graph: Graph) -> bool:
-    """Whether a network has compressed weights at all; the passes need not run for others."""
+    """True where a network has compressed weights at all; the passes need not run for others."""
     return any(op.type.startswith("constexpr_") or op.type == "dequantize" for op in graph.main.walk())
 
 
@@ -296,7 +296,7 @@ def _updates(graph: Graph) -> frozenset[Op]:
     return frozenset(updates)
 
 
-def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Row:
+def _row(op: Op, apple: OpPlacement, ours: OpPlacement | None, compiled: bool) -> CheckRow:
     value = op.outputs[0]
     placement = ours if compiled and ours is not None else apple
     other, who = (apple, "Apple's compiler") if placement is ours else (ours, "hexane")
@@ -309,14 +309,14 @@ def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Ro
         evidence, advice = apple.evidence, apple.advice
     else:
         advice = "" if placement.where == ENGINE else placement.advice
-    return Row(
+    return CheckRow(
         value.name, op.type, placement.where, reason, str(evidence), advice,
         macs_of(op), tuple(getattr(value.type, "shape", ())), apple=apple.where,
         hexane=NONE if ours is None else ours.where, other=instead,
     )  # fmt: skip
 
 
-def _foreign(op: Op, row: Row) -> Row:
+def _foreign(op: Op, row: CheckRow) -> CheckRow:
     """A node of an ONNX file that is no op of MIL: never on an engine."""
     kind = str(op.arg("kind"))
     reason = f"{kind} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"
@@ -326,10 +326,10 @@ def _foreign(op: Op, row: Row) -> Row:
     return replace(row, op=kind, place=HOST, reason=reason, advice=advice, apple=HOST, hexane=ours)
 
 
-def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> Placement:
+def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement:
     """Where hexane's program computes an op, by which rule, and how that is known."""
     if place is None:
-        return Placement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
+        return OpPlacement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
     segment = program.segments[place.segment]
     itself = place.name == op.outputs[0].name
     reason = segment.reasons.get(place.label, segment.reason)
@@ -338,8 +338,8 @@ def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> Placement:
     if segment.kind == ENGINE:
         marks = [part.evidence.get(label) for part in program.segments for label in (place.label, *place.way)]
         evidence = chips.weakest(Evidence.APPLE, *(Evidence(mark) for mark in marks if mark))
-        return Placement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)
+        return OpPlacement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
     held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it
-    return Placement(HOST, reason, Evidence.INFERRED, answer_to(segment.codes.get(place.label, ""), held_back))
+    return OpPlacement(HOST, reason, Evidence.INFERRED, answer_to(segment.codes.get(place.label, ""), held_back))

@@ -10,13 +10,13 @@ import numpy as np
 from hexane.files import write_whole
 from hexane.report.page import _data_uri, render
 from hexane.runtime.pictures import layout_of
-from hexane.studies.evaluation import Evaluation
+from hexane.studies.evaluation import Assessment
 from hexane.studies.evaluation.data import Data
 
 MOST_SHOWN = 24
 
 
-def write_page(evaluation: Evaluation, path: Path) -> None:
+def write_page(evaluation: Assessment, path: Path) -> None:
     """Write an evaluation as one self-contained file. Needs jinja2 (extra ``report``): UnsupportedError without."""
     indices = sorted({sample["index"] for row in evaluation.rows for sample in row.worst[:MOST_SHOWN]})
     pictures = {} if evaluation.samples is None else _pictures(evaluation.samples, indices)

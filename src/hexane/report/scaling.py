@@ -95,7 +95,7 @@ def _rows(session: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]
 
 
 def _helps(before: list[Agreement], after: list[Agreement]) -> bool:
-    """Whether the worst output is nearer by more than a little, with no verdict worse and no new infinity.
+    """True where the worst output is nearer by more than a little, with no verdict worse and no new infinity.
 
     An error without bound after one without bound is not nearer.
     """

@@ -1,4 +1,7 @@
-"""The schemas of hexane's JSON answers: one file of JSON Schema for each, in ``schemas`` beside this file."""
+"""The schemas of hexane's JSON answers: one file of JSON Schema for each, in ``schemas`` beside this file.
+
+A part with ``"$ref": "hexane-run/1"`` is that schema but for what the part says itself; what is given stands alone.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,14 @@ def schema(name: str) -> dict[str, Any]:
     full = next((one for one in spellings if one in there), None)
     if full is None:
         raise UsageError(f"there is no schema {name!r}", hint=f"there are {', '.join(there)}")
-    data: dict[str, Any] = json.loads((FOLDER / f"{full.replace('/', '-')}.json").read_text("utf-8"))
+    text = (FOLDER / f"{full.replace('/', '-')}.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text, object_hook=_composed)
     return data
+
+
+def _composed(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema; where it names the schema of other answers, that one with the part's own words on top."""
+    return part if "$ref" not in part else schema(part.pop("$ref")) | part
 
 
 def check_answer(answer: Any, name: str = "") -> list[str]:

@@ -368,7 +368,7 @@ BY_VALUES = frozenset(("O15", "N2", "N7"))
 
 
 def _matter(session: Session, rules: set[str]) -> bool:
-    """Whether a form can change the answer on these inputs: held against the float32 values, which cost little."""
+    """True where a form can change the answer on these inputs: held against the float32 values, which cost little."""
     if not rules <= BY_VALUES:
         return True
     remarks_by_op = remarks(session.graph, session.chip, {**session.inputs, **session.reference})

@@ -17,7 +17,7 @@ from hexane.report.page import render
 from hexane.studies.compress import compress
 from hexane.studies.evaluation.evaluate import OnProgress
 from hexane.studies.evaluation.network import NetworkForm
-from hexane.studies.pieces import Cluster, Result, Shared, Store
+from hexane.studies.pieces import Result, Shared, Store, Workers
 from hexane.studies.sweep import Spec, sweep
 
 PIECES, TABLE, PAGE = "pieces", "results.parquet", "index.html"
@@ -38,7 +38,7 @@ def checked(network: Shared, form: NetworkForm) -> Result:
 
 
 def run_sweep(
-    spec: Spec, folder: Path, where: Cluster | None = None, *, on_progress: OnProgress | None = None
+    spec: Spec, folder: Path, where: Workers | None = None, *, on_progress: OnProgress | None = None
 ) -> list[dict[str, Any]]:
     """Do a sweep, or go on with it, and write its table and page; the rows.
 

@@ -11,7 +11,7 @@ from hexane.lowering.weights import Decision, decision_of
 
 if TYPE_CHECKING:
     from hexane.graph import Function
-    from hexane.report.check import Row
+    from hexane.report.check import CheckRow
 
 _APPLE = {
     "streams": "Apple's compiler streams it",
@@ -49,7 +49,7 @@ def weights_summary(function: Function, generation: Generation) -> dict[str, int
     return dict(Counter(note.decision.reason for note in weight_notes(function, generation).values()).most_common())
 
 
-def with_weights(row: Row, note: WeightNote | None) -> Row:
+def with_weights(row: CheckRow, note: WeightNote | None) -> CheckRow:
     """The row with what its weights become; what Apple's compiler does with them where it takes the op."""
     if note is None or row.place == "unknown":
         return row

@@ -31,12 +31,12 @@ class Finding:
 
     @property
     def refuses(self) -> bool:
-        """Whether the program gives no result: rejected, or failing at evaluation."""
+        """True where the program gives no result: rejected, or failing at evaluation."""
         return self.severity in REFUSALS
 
     @property
     def spoils(self) -> bool:
-        """Whether the program gives no result or a wrong one."""
+        """True where the program gives no result or a wrong one."""
         return self.refuses or self.severity is Severity.WRONG
 
     def as_dict(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Draft:
 
     @property
     def is_old(self) -> bool:
-        """Whether scalars are spelled ``tensor<T, []>``."""
+        """True where scalars are spelled ``tensor<T, []>``."""
         return self.subject.tree.version in ("1.0", "1")
 
     def scalar(self, dtype: str) -> str:

@@ -151,7 +151,7 @@ def _inside_abs(op: Op) -> Value | None:
 
 
 def within_row(op: Op) -> bool:
-    """Whether a slice begins behind the first element of the innermost axis."""
+    """True where a slice begins behind the first element of the innermost axis."""
     x = op.arg("x")
     if op.type == "split":
         return op.arg("axis") in (x.rank - 1, -1)

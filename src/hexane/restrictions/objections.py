@@ -59,7 +59,7 @@ class Objection:
 
 
 @dataclass(frozen=True)
-class Placement:
+class OpPlacement:
     """Where Apple's compiler puts an op: "engine", "host" or "unknown", why, and what would bring it on."""
 
     where: str
@@ -105,7 +105,7 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
     return answers
 
 
-def placed_by_apple(op: Op, chip: Chip) -> Placement:
+def placed_by_apple(op: Op, chip: Chip) -> OpPlacement:
     """Where Apple's compiler puts an op of a network as it was given; every command asks here.
 
     The operations of the compiler and the limits of the generation decide (docs/reference/limits.md).
@@ -114,7 +114,7 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
         return placed_by_apple(inner(op), chip)
     row = support(op.type, chip)
     if row.verdict == UNKNOWN:
-        return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)
+        return OpPlacement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)
     against = objections(op, chip)
     whole = [objection for objection in against if objection.rule.endswith("operation")]
     types = [objection for objection in against if objection.rule in ("element_type", "text")]
@@ -123,13 +123,13 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
         helps = types if whole else against  # written with other ops it would have the same types
         advice = "; ".join(dict.fromkeys(objection.advice for objection in helps or against))
         first = against[0]
-        return Placement("host", first.reason, first.evidence, advice, tuple(o.rule for o in against))
+        return OpPlacement("host", first.reason, first.evidence, advice, tuple(o.rule for o in against))
     if row.verdict == BRIDGED:
         form = row.remark or "taken apart into other ops"
-        return Placement("engine", f"Apple's compiler has {op.type} in another form: {form}", row.evidence)
+        return OpPlacement("engine", f"Apple's compiler has {op.type} in another form: {form}", row.evidence)
     remark = f" ({row.remark})" if row.remark else ""
     reason = f"{chip.name} has {op.type}{remark}, and its shapes and types are within the limits"
-    return Placement("engine", reason, row.evidence)
+    return OpPlacement("engine", reason, row.evidence)
 
 
 def _tensors(op: Op) -> list[Value]:
@@ -230,7 +230,7 @@ def update_of_no_state(op: Op, chip: Chip) -> Found:
 
 
 def is_of_state(x: Value) -> bool:
-    """Whether a value is what a state holds, perhaps with parts written by ``slice_update``."""
+    """True where a value is what a state holds, perhaps with parts written by ``slice_update``."""
     while x.op is not None and x.op.type == "slice_update":
         x = x.op.arg("x")
     return x.op is not None and x.op.type in ("read_state", "coreml_update_state")

@@ -302,7 +302,7 @@ def rotation_on_width(subject: Subject) -> Found:
 
 
 def _is_slice_of_width(value: Value) -> bool:
-    """Whether element-wise work on a slice of the innermost axis gives the value."""
+    """True where element-wise work on a slice of the innermost axis gives the value."""
     for source in _sources(value):
         if source.op is not None and source.op.type in _SLICES:
             x = source.op.inputs.get("x")

@@ -107,7 +107,7 @@ class System:
         return self.chip.generation_name if self.chip else ""
 
     def is_on(self, *generations: str) -> bool:
-        """Whether the chip is of one of these generations."""
+        """True where the chip is of one of these generations."""
         return self.generation in generations
 
     def _release_of(self, report: PublishedReport) -> bool:
@@ -127,7 +127,7 @@ class System:
         return tuple(reports)
 
     def is_spoken_of(self, reports: tuple[PublishedReport, ...]) -> bool:
-        """Whether a source names the chip's generation, or none at all."""
+        """True where a source names the chip's generation, or none at all."""
         return any(
             not r.chips or any(chips.get(c).generation_name == self.generation for c in r.chips) for r in reports
         )

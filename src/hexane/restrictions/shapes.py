@@ -206,7 +206,7 @@ def input_order(subject: Subject) -> Found:
 
 
 def _interchangeable(subject: Subject) -> bool:
-    """Whether swapping the inputs changes nothing: two of one type, which only meet in one add, mul, max or min."""
+    """True where swapping the inputs changes nothing: two of one type, which only meet in one add, mul, max or min."""
     values = subject.graph.main.inputs
     if len(values) != 2 or values[0].type != values[1].type:
         return False

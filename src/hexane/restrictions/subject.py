@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hexane.errors import HexaneError
 from hexane.formats.mil.literals import Blob, TypedValue
 from hexane.formats.mil.names import decode, encode
-from hexane.formats.mil.tree import Body, Call, FunctionText, Operand, Parameter, ProgramText, TextPlace
+from hexane.formats.mil.tree import Body, Call, FunctionText, MilOperand, Parameter, ProgramText, TextPlace
 from hexane.graph.types import BufferType, TensorType
 from hexane.restrictions.reports import System
 
@@ -61,7 +61,7 @@ class TextPort:
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is a ``tensor_buffer``, which carries its own strides."""
+        """True where it is a ``tensor_buffer``, which carries its own strides."""
         return isinstance(self.type, BufferType)
 
     @property
@@ -128,7 +128,7 @@ class Statement:
         return None if hasattr(operand, "is_constant") else operand
 
     def is_computed(self, param: str) -> bool:
-        """Whether the operand is there and no constant."""
+        """True where the operand is there and no constant."""
         value = self.value(param)
         return value is not None and not value.is_constant
 
@@ -223,7 +223,7 @@ class Subject:
         return tuple(TextPort(n, v.type, place) for (n, place), v in values if isinstance(v.type, TensorType))
 
     def is_input(self, value: Value | None) -> bool:
-        """Whether a value is an input of the function that runs."""
+        """True where a value is an input of the function that runs."""
         return value is not None and value in self.graph.main.inputs
 
     @cached_property
@@ -235,7 +235,7 @@ class Subject:
             if isinstance(attribute.payload, Blob):
                 uses.append(BlobUse(attribute.payload.path, attribute.payload.offset, attribute.type, place))
 
-        def operand(item: Operand, place: TextPlace) -> None:
+        def operand(item: MilOperand, place: TextPlace) -> None:
             if item.kind == "value":
                 look(item.content, item.place if item.place.line else place)
             elif item.kind == "tuple":

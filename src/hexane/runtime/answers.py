@@ -105,7 +105,7 @@ def _maker(value: Value) -> tuple[Op | None, bool]:
 
 
 def looks_like_probabilities(array: np.ndarray) -> bool:
-    """Whether the rows of a float array are probabilities: from 0 to 1, with the sum 1, two or more in a row."""
+    """True where the rows of a float array are probabilities: from 0 to 1, with the sum 1, two or more in a row."""
     if array.dtype.kind != "f" or array.ndim < 1 or array.shape[-1] < 2 or not array.size or array.min() < 0:
         return False
     return bool(np.allclose(array.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))

@@ -31,7 +31,7 @@ NEEDED = ("numpy", "numba", "lark", "typer", "rich")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Advice:
     """One answer: ``state`` is "yes", "no" or "note"; ``remedy`` says what to do about a "no"."""
 
     area: str
@@ -45,13 +45,13 @@ class Finding:
 class Diagnosis:
     """All findings, the routes to an engine that are open, and whether hexane itself is in order."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[Advice, ...]
     engine: bool
     routes: tuple[str, ...]
 
     @property
     def well(self) -> bool:
-        """Whether hexane works here (on the emulator; an engine is not needed)."""
+        """True where hexane works here (on the emulator; an engine is not needed)."""
         return all(f.state != "no" for f in self.findings if f.area == "hexane")
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,16 +78,16 @@ def diagnose(machine: Machine | None = None, *, attempt: bool = False) -> Diagno
         engine, routes, more = probe_macos.probe(here)
     else:
         engine, routes, more = False, (), [("engine", "no", f"{here.system} has no way to an Apple engine", "")]
-    findings += [Finding("engine", *row) for row in more]
+    findings += [Advice("engine", *row) for row in more]
     if attempt:
         findings.append(_trial(here, routes))
     return Diagnosis(tuple(findings), engine, (*routes, "emulator"))
 
 
-def _hexane(machine: Machine) -> Iterator[Finding]:
+def _hexane(machine: Machine) -> Iterator[Advice]:
     version = platform.python_version()
     good = sys.version_info >= (3, 11)
-    yield Finding("hexane", "Python", "yes" if good else "no", version, "" if good else "install Python 3.11 or newer")
+    yield Advice("hexane", "Python", "yes" if good else "no", version, "" if good else "install Python 3.11 or newer")
     for name, purpose in LIBRARIES.items():
         installed_version = _version(name)
         state = "yes" if installed_version else "no" if name in NEEDED else "note"
@@ -98,16 +98,16 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
             if name in NEEDED
             else f"for {purpose}: pip install {name}"
         )
-        yield Finding(
+        yield Advice(
             "hexane" if name in NEEDED else "library", name, state, installed_version or "not installed", remedy
         )
-    yield Finding("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
-    yield Finding("machine", "vector instructions", "note", vector_features(machine) or "not known")
+    yield Advice("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
+    yield Advice("machine", "vector instructions", "note", vector_features(machine) or "not known")
     yield _kernels()
     yield _self_test(emulator_self_test)
 
 
-def _kernels() -> Finding:
+def _kernels() -> Advice:
     """Compiled code on disk, and what it costs that there is none: once, or in every process where none is kept."""
     compiled_names = kernels()
     where = (
@@ -117,24 +117,24 @@ def _kernels() -> Finding:
     )
     if compiled_names.files:
         answer = f"{len(compiled_names.files)} compiled, {compiled_names.bytes / 1e6:.1f} MB; new ones are {where}"
-        return Finding("machine", "kernels", "yes" if compiled_names.folder else "note", answer)
+        return Advice("machine", "kernels", "yes" if compiled_names.folder else "note", answer)
     once = "in every process" if compiled_names.folder is None else "once"
     answer = (
         f"none compiled yet; {where}; where it was measured (two AVX-512 cores) a network of 12 ops had its first "
         f"results after 3 s of processor time, and compiling all kernels took 45 s of it, {once}"
     )
-    return Finding("machine", "kernels", "note", answer, "hexane doctor --warm; HEXANE_CACHE=FOLDER for another place")
+    return Advice("machine", "kernels", "note", answer, "hexane doctor --warm; HEXANE_CACHE=FOLDER for another place")
 
 
-def _trial(machine: Machine, routes: tuple[str, ...]) -> Finding:
+def _trial(machine: Machine, routes: tuple[str, ...]) -> Advice:
     """One small program on the first engine that may be used: on a Mac in a process of its own, which may end."""
     if "macos" in routes:
         good, message = trial.in_child(machine.side().again())
     elif "linux" in routes:
         good, message = _on_linux()
     else:
-        return Finding("trial", "a small program", "note", "no engine here that could be tried")
-    return Finding(
+        return Advice("trial", "a small program", "note", "no engine here that could be tried")
+    return Advice(
         "trial", "a small program", "yes" if good else "no", message, "" if good else "hexane verify says more"
     )
 
@@ -164,13 +164,13 @@ def vector_features(machine: Machine) -> str:
     return ", ".join(name for name in ("avx2", "fma", "f16c", "avx512f", "asimd", "asimdhp", "fphp") if name in words)
 
 
-def _self_test(test: Callable[[], bool]) -> Finding:
+def _self_test(test: Callable[[], bool]) -> Advice:
     try:
         good = test()
     except Exception as error:  # whatever breaks here is what the user has to see
-        return Finding("hexane", "emulator self-test", "no", f"fails: {error}", "reinstall hexane and its libraries")
+        return Advice("hexane", "emulator self-test", "no", f"fails: {error}", "reinstall hexane and its libraries")
     answer = "a compiled sum gives the bits that it should" if good else "gives other bits than it should"
-    return Finding("hexane", "emulator self-test", "yes" if good else "no", answer, "" if good else "report this")
+    return Advice("hexane", "emulator self-test", "yes" if good else "no", answer, "" if good else "report this")
 
 
 def emulator_self_test(device: str = "emulator", times: int = 1) -> bool:

@@ -118,5 +118,5 @@ def _rows_of(op: Op) -> int | None:
 
 
 def _compared(value: Value) -> bool:
-    """Whether an input is compared with something at once, as masks are."""
+    """True where an input is compared with something at once, as masks are."""
     return any(op.type in _MASKS for op in value.users)

@@ -43,7 +43,7 @@ class Executable:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is on its device."""
+        """True where it is on its device."""
         return self._session is not None
 
     def load(self) -> None:

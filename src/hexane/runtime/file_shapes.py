@@ -62,6 +62,6 @@ def file_shapes(options: Iterable[str], inputs: Extents) -> dict[str, Shape]:
 
 
 def fits(shape: Shape, extents: Sequence[object]) -> bool:
-    """Whether a shape has the extents that are known."""
+    """True where a shape has the extents that are known."""
     pairs = zip(shape, extents)
     return len(shape) == len(extents) and all(not isinstance(extent, int) or n == extent for n, extent in pairs)

@@ -33,7 +33,7 @@ class PendingAnswer(Future[_T]):
     # -- of the worker -------------------------------------------------------------------------------------------------
 
     def begin(self) -> bool:
-        """Whether the work is to be done; from here on it cannot be cancelled."""
+        """True where the work is to be done; from here on it cannot be cancelled."""
         if self._claim.acquire(blocking=False):
             super().set_running_or_notify_cancel()
             return True
@@ -62,7 +62,7 @@ class PendingAnswer(Future[_T]):
     # -- of who asked --------------------------------------------------------------------------------------------------
 
     def cancel(self) -> bool:
-        """Whether it will not be done; False once it has begun."""
+        """True where it will not be done; False once it has begun."""
         if self._claim.acquire(blocking=False):
             self._called_off = True
             self._open()
@@ -70,15 +70,15 @@ class PendingAnswer(Future[_T]):
         return self.cancelled()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """True where it was cancelled."""
         return self._called_off or self._state in _CANCELLED
 
     def done(self) -> bool:
-        """Whether the answer is there, or it was cancelled."""
+        """True where the answer is there, or it was cancelled."""
         return self._called_off or self._state in _FINISHED
 
     def running(self) -> bool:
-        """Whether it is being done."""
+        """True where it is being done."""
         return self._state == "RUNNING"
 
     def result(self, timeout: float | None = None) -> _T:
@@ -129,7 +129,7 @@ class Event:
                 continue
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Whether the counter came to ``value`` within ``timeout`` seconds."""
+        """True where the counter came to ``value`` within ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while self._value < value:
             remaining_s = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())

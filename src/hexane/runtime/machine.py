@@ -57,7 +57,7 @@ class Machine:
             return None
 
     def may_open(self, path: str) -> bool:
-        """Whether this user may read and write it."""
+        """True where this user may read and write it."""
         return os.access(self.path(path), os.R_OK | os.W_OK)
 
     def run(self, *command: str) -> str | None:
@@ -69,7 +69,7 @@ class Machine:
         return process.stdout.strip() if process.returncode == 0 else None
 
     def loads(self, library: str) -> bool:
-        """Whether a library can be opened; private ones lie in the shared cache only, so no file is looked for."""
+        """True where a library can be opened; private ones lie in the shared cache only, so no file is looked for."""
         if sys.platform != "darwin":
             return False
         import ctypes
@@ -85,5 +85,5 @@ class Machine:
         return MacSystem()
 
     def has_module(self, name: str) -> bool:
-        """Whether a Python library is installed."""
+        """True where a Python library is installed."""
         return importlib.util.find_spec(name) is not None

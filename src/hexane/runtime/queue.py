@@ -134,7 +134,7 @@ class RequestQueue:
         return request.future
 
     def _entered(self, request: Request) -> bool:
-        """Whether there was a place; the request is then in the queue."""
+        """True where there was a place; the request is then in the queue."""
         with self._enter:
             if self._closed:
                 raise QueueClosed("the queue is closed")

@@ -28,7 +28,7 @@ class DeviceRecord:
 
     @property
     def available(self) -> bool:
-        """Whether a program can be run on it here and now."""
+        """True where a program can be run on it here and now."""
         return not self.reason
 
     def as_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.program import ELEMENTS
-from hexane.emulator.program import Program as Machine
+from hexane.emulator.program import EmulatedProgram as Machine
 from hexane.errors import UnsupportedError, UsageError
 from hexane.isa.channels import SCRATCH
 
@@ -61,7 +61,7 @@ class BufferLayout:
     nbytes: int
 
     def fits(self, other: BufferLayout) -> bool:
-        """Whether a buffer of this layout may stand for one of the other."""
+        """True where a buffer of this layout may stand for one of the other."""
         return (self.shape, self.strides, self.dtype, self.nbytes) == (
             other.shape,
             other.strides,

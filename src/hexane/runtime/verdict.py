@@ -42,7 +42,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether the outputs may be used."""
+        """True where the outputs may be used."""
         return self.word in (SAME, CLOSE)
 
     @property

@@ -160,7 +160,7 @@ def _weight(op: Op, smallest: int) -> Value | None:
 
 
 def _turned(op: Op) -> bool:
-    """Whether the outputs are the second axis of an op's weights, not the first."""
+    """True where the outputs are the second axis of an op's weights, not the first."""
     return op.type == "conv_transpose" or (op.type == "matmul" and not op.arg("transpose_y"))
 
 

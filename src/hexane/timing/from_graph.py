@@ -210,7 +210,7 @@ def _bytes(value: Value) -> float:
 
 
 def _has_padded_rows(value: Value) -> bool:
-    """Whether the rows of a surface of this shape end in padding, so that no copy of it is one run of bytes."""
+    """True where the rows of a surface of this shape end in padding, so that no copy of it is one run of bytes."""
     rows = value.shape[:-1]
     return None not in value.shape and prod(rows) > 1 and bool(2 * value.shape[-1] % SURFACE_ROW_BYTES)
 

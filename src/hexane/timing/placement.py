@@ -138,7 +138,7 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
     return Placement(target, placed, total, sum(cpu for _, _, cpu in rows), target.generation.placement_evidence)
 
 
-def _reason(place: objections.Placement, where: str, engine: float | None, cpu: float) -> str:
+def _reason(place: objections.OpPlacement, where: str, engine: float | None, cpu: float) -> str:
     if engine is None:
         return place.reason
     if where == ENGINE:

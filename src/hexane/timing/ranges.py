@@ -35,7 +35,7 @@ WIDEST, MOST_DILATED, LONGEST_STRIDE = 15, 2, 2
 
 
 def is_untimed(layer: Layer, chip: Chip) -> bool:
-    """Whether nobody has published a time of such a layer: its kind, its window, or its weight format."""
+    """True where nobody has published a time of such a layer: its kind, its window, or its weight format."""
     if layer.extrapolated:
         return True
     if layer.unit != "mac":

@@ -31,7 +31,7 @@ class LossScale:
 
     @property
     def is_due(self) -> bool:
-        """Whether the scale is to be computed before the next step."""
+        """True where the scale is to be computed before the next step."""
         return self.rule == AUTO and self.good == 0
 
     def compute(self, value: float) -> None:

@@ -80,7 +80,7 @@ class EnginePart:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is on its device."""
+        """True where it is on its device."""
         return self._session is not None
 
     def load(self) -> None:

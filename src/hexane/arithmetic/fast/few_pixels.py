@@ -27,7 +27,7 @@ VECTORS = 8
 
 
 def takes(w: np.ndarray, window: plain.PlainWindow, groups: int) -> bool:
-    """Whether a convolution is worth exchanging its operands."""
+    """True where a convolution is worth exchanging its operands."""
     height, width = window.output
     return groups == 1 and height * width <= MOST_PIXELS and w.size >= LEAST_WEIGHTS
 

@@ -66,7 +66,7 @@ _NEEDED = {"avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx2": ("
 
 @lru_cache(maxsize=8)
 def _has(name: str) -> bool:
-    """Whether this processor has what a vector code is written for; every 64-bit Arm has NEON, listed or not."""
+    """True where this processor has what a vector code is written for; every 64-bit Arm has NEON, listed or not."""
     if name == "neon":
         return platform.machine().lower() in ("arm64", "aarch64")
     import llvmlite.binding as llvm

@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
-from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -94,7 +94,7 @@ def _head(
     scores.cores_log2, scores.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
     core_bytes = up(2 * q.k * lanes, 64)
     cores = 1 << scores.cores_log2
-    scores.kernel = Kernel(
+    scores.kernel = TaskKernel(
         b"",
         tuple(i * core_bytes for i in range(cores)),
         (core_bytes,) * cores,

@@ -16,7 +16,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
-from hexane.codegen.plan import Dma, Kernel, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import fused, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
@@ -108,7 +108,7 @@ def _product(
         fragment.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
 
 
-def _by_dma(target: Target, plan: Plan, source: Dma, kernel: Kernel, staging: Plan | None, *, starts: bool) -> None:
+def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging: Plan | None, *, starts: bool) -> None:
     """The second operand straight from memory; ``starts``: the first product of its batches."""
     plan.src = source
     tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
@@ -121,11 +121,11 @@ def _by_dma(target: Target, plan: Plan, source: Dma, kernel: Kernel, staging: Pl
         behind_staging(plan, end, staging)
 
 
-def _from_surface(target: Target, x: Tensor, m: int, k: int) -> Kernel:
+def _from_surface(target: Target, x: Tensor, m: int, k: int) -> TaskKernel:
     """One row per core, straight from the surface."""
     size = up(2 * k, 64)
     cores = 1 << ceil_log2(m)
-    return Kernel(
+    return TaskKernel(
         b"",
         tuple(core * x.row for core in range(cores)),
         (size,) * cores,
@@ -165,10 +165,10 @@ def _need_room(target: Target, end: int, operand: Tensor) -> None:
         )
 
 
-def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
+def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> TaskKernel:
     size = up(2 * k * lanes, 64)
     cores = min(target.limits.cores, ceil_div(m, lanes))
-    return Kernel(
+    return TaskKernel(
         b"",
         tuple(core * size for core in range(cores)),
         (size,) * cores,

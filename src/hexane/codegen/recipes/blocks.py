@@ -15,7 +15,7 @@ from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
 from hexane.codegen.operations import MAC_CONV, Element
-from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
@@ -145,7 +145,7 @@ class Convolution:
 
     @property
     def single_patch(self) -> bool:
-        """Whether one patch covers the result."""
+        """True where one patch covers the result."""
         return patch_count(self.y.w, self.y.h, largest_shape(self.y.w, self.y.h)) == 1
 
     def layout(self, cout: int, cin: int, cores_log2: int) -> KernelLayout:
@@ -214,14 +214,14 @@ def parted_bias(bias: np.ndarray | None, weights: Weights) -> tuple[np.ndarray |
 
 def packed(
     target: Target, layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue
-) -> Kernel:
+) -> TaskKernel:
     """The block's streams."""
     if weights.nbytes > MOST_KERNEL_BYTES:
         raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op", code=Reason.MEMORY)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
     layout = replace(coded.layout(layout), mask_elements=target.choices.mask_elements)
     made = coded.pack(layout, bias, epilogue.table)
-    return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
+    return TaskKernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
 
 def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:

@@ -124,7 +124,7 @@ class ChainWork:
         return self.matrices[value]
 
     def leaves(self, value: Value) -> bool:
-        """Whether a result goes to DRAM; UnsupportedError where the chain reads it too."""
+        """True where a result goes to DRAM; UnsupportedError where the chain reads it too."""
         members = {op for run in self.steps for op in run}
         inside = any(user in members for user in value.users)
         outside = value.is_output or any(user not in members for user in value.users)

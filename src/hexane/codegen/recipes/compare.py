@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, is_small_source, pe_patch
 from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
-from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
 from hexane.codegen.recipes.registry import need_fp16, recipe, scalar
@@ -117,7 +117,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
     layout = KernelLayout(x.c, 2, unicast=True, cores=1 << pair.cores_log2, dtype="int8", table=True)
     weights = np.tile(np.array([1, -1], np.int8).reshape(1, 2, 1, 1), (x.c, 1, 1, 1))
     packed = pack(layout, weights, table=lookup_table(table))
-    pair.kernel = Kernel(packed.data, packed.offsets, packed.sizes)
+    pair.kernel = TaskKernel(packed.data, packed.offsets, packed.sizes)
     pair.tables = (table,)
     pair.dst = out.dma()
     tasks.choose_shape(fragment.target, pair)

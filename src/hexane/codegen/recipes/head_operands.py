@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, up
 from hexane.codegen.operations import PeKind
-from hexane.codegen.plan import Dma, Kernel, Plan
+from hexane.codegen.plan import Dma, Plan, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import split_heads, turned_heads
 
@@ -46,7 +46,7 @@ class Heads:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether the heads of a token lie in one row."""
+        """True where the heads of a token lie in one row."""
         return self.step == 2 * self.dims and not self.columns
 
     def part(self, first: int, count: int) -> Heads:
@@ -94,7 +94,7 @@ class Kernels:
         at = first // self.lanes * self.step if self.by_token else 2 * first * self.lanes
         return replace(self.walk, offset=self.walk.offset + at)
 
-    def of_groups(self, target: Target, head: int, heads: int) -> Kernel:
+    def of_groups(self, target: Target, head: int, heads: int) -> TaskKernel:
         """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
 
         From H14 on the kernel DMA steps from head to head, and through as many passes as a head's rows take.
@@ -106,13 +106,13 @@ class Kernels:
             return replace(kernel, group_stride=self.head, pass_stride=steps, total=total)
         cores = ceil_div(self.rows, self.lanes)
         offsets = tuple(core * self.step for core in range(cores))
-        return Kernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
+        return TaskKernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
 
-    def of(self, head: int, first: int, count: int) -> Kernel:
+    def of(self, head: int, first: int, count: int) -> TaskKernel:
         """``count`` rows of one head, from ``first`` on."""
         cores = ceil_div(count, self.lanes)
         size = up(2 * self.lanes * self.length, 64)
-        return Kernel(
+        return TaskKernel(
             b"",
             tuple(core * self.step for core in range(cores)),
             (size,) * cores,

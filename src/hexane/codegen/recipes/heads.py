@@ -25,7 +25,7 @@ from hexane.codegen.operations import (
     Axes,
     PeKind,
 )
-from hexane.codegen.plan import Dma, Kernel, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.batched import KERNELS_PER_TASK
 from hexane.codegen.recipes.head_operands import SEVERAL, Heads, Kernels, heads_of, of_dims, of_tokens
@@ -91,7 +91,7 @@ def _operand_moves(found: Attention) -> list[Op]:
 
 
 def _joins(op: Op) -> bool:
-    """Whether a reshape puts heads side by side: [1, H, D, S] as [.., H D, S]."""
+    """True where a reshape puts heads side by side: [1, H, D, S] as [.., H D, S]."""
     _, h, d, s = op.arg("x").shape
     return tuple(op.output.shape[-2:]) == (h * d, s) and all(extent == 1 for extent in op.output.shape[:-2])
 
@@ -149,7 +149,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def _in_one_task(target: Target, sizes: Sizes, at_once: int) -> bool:
-    """Whether one task can multiply ``at_once`` heads: all its rows at once, streams that fit the cores.
+    """True where one task can multiply ``at_once`` heads: all its rows at once, streams that fit the cores.
 
     From H14 on rows may take several passes.
     """
@@ -416,7 +416,7 @@ class _Around:
             self.fragment.add(plan)
 
 
-def _product(kernel: Kernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
+def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
     plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale)
     plan.kernel = kernel
     plan.cores_log2 = min(4, ceil_log2(ceil_div(rows, lanes)))

@@ -17,7 +17,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
-from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
+from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.blocks import ChannelBlock, Product, dense_block, parted_bias, place_blocks
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 FOLD = 8
-Kernels = dict[tuple[int, int], Kernel | None]
+Kernels = dict[tuple[int, int], TaskKernel | None]
 FOLDED_KERNEL_BYTES = 32 << 10
 
 
 def folds(target: Target, m: int, n: int, k: int) -> bool:
-    """Whether the rows run as M/8 x 8 pixels (§13.1)."""
+    """True where the rows run as M/8 x 8 pixels (§13.1)."""
     return target.choices.folds_products and m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
 
 
@@ -321,7 +321,7 @@ def _folded(
 
 
 def _folds_columns(target: Target, x: MatrixRows, weights: Product) -> bool:
-    """Whether an x that is given as [K, M] is folded: it has to fit L2 as rows, as pixels and as it is."""
+    """True where an x that is given as [K, M] is folded: it has to fit L2 as rows, as pixels and as it is."""
     room = 2 * x.k * l2.channel_stride(x.m) + x.m * l2.channel_stride(x.k) + l2.RESULT_ROOM
     return folds(target, x.k, weights.n, x.m) and room <= target.limits.l2_bytes
 

@@ -46,7 +46,7 @@ class LineChain:
     body: list[Op] = field(default_factory=list)
 
     def pays(self, longest: int) -> bool:
-        """Whether something would be turned anyway, or is longer than a tensor may be."""
+        """True where something would be turned anyway, or is longer than a tensor may be."""
         turns = any((slice_of_signal(op) or (1,))[0] % COLUMNS for op in self.body)
         long = any(value.shape[-1] > longest for op in self.ops for value in op.outputs if value.shape)
         return len(self.ops) > 1 and (long or turns)

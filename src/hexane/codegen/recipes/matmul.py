@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
-from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
+from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
@@ -264,7 +264,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
         cores = 1 << plan.cores_log2
         offsets = tuple(core * core_bytes for core in range(cores))
-        plan.kernel = Kernel(
+        plan.kernel = TaskKernel(
             b"",
             offsets,
             (core_bytes,) * cores,
@@ -306,7 +306,7 @@ def _surface_kernel(target: Target, plan: Plan, buffer: Buffer, offset: int, cor
     size = up(2 * k, 64)
     plan.kernel_format = RUNTIME_KERNEL
     plan.cores_log2 = ceil_log2(cores)
-    plan.kernel = Kernel(
+    plan.kernel = TaskKernel(
         b"",
         tuple(c * stride for c in range(cores)),
         (size,) * cores,

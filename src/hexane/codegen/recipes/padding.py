@@ -84,7 +84,7 @@ def _widths(op: Op, rank: int) -> list[tuple[int, int]]:
 
 
 def mirrors(mode: str) -> bool:
-    """Whether a pad continues with the mirror image, the edge once, instead of the edge repeated."""
+    """True where a pad continues with the mirror image, the edge once, instead of the edge repeated."""
     if PAD_MODES[mode] == "symmetric":
         raise UnsupportedError("a pad with the mirror image, the edge twice", code=Reason.PADDING)
     return PAD_MODES[mode] == "reflect"

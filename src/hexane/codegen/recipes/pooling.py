@@ -79,7 +79,7 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def _comes_by_rows(value: Value, context: Context) -> bool:
-    """Whether a map beyond L2 may be made for the pool alone, band by band.
+    """True where a map beyond L2 may be made for the pool alone, band by band.
 
     By a convolution or element by element. Each band of a convolution fetches its kernels again: they have to fit the
     cores at once. One with groups, or whose cores work in pairs, is not cut.

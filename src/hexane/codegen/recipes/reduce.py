@@ -101,7 +101,7 @@ def fold_row(plan: Plan, count: int) -> None:
 
 
 def folds(width: int, *, by_dma: bool = False) -> bool:
-    """Whether a row runs as four: a quarter of it has to start where a stride can reach it."""
+    """True where a row runs as four: a quarter of it has to start where a stride can reach it."""
     return width >= FOLD_WIDTH and width % (128 if by_dma else 32) == 0
 
 

@@ -65,7 +65,7 @@ class AxisWalk:
 
     @property
     def aligned(self) -> bool:
-        """Whether a DMA can walk it: W contiguous, everything else in multiples of 64 bytes."""
+        """True where a DMA can walk it: W contiguous, everything else in multiples of 64 bytes."""
         outer = [s for s, e in zip(self.strides[:3], self.extents) if e > 1]
         return self.strides[3] == self.element and not self.offset % 64 and not any(s % 64 for s in outer)
 
@@ -265,7 +265,7 @@ def replace_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def same_bytes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two 4-D shapes of as many elements stand in the same bytes: rows are dense, so the width decides."""
+    """True where two 4-D shapes of as many elements stand in the same bytes: rows are dense, so the width decides."""
     return prod(a) == prod(b) and a[3] == b[3]
 
 

@@ -22,7 +22,7 @@ class EvenSteps(NamedTuple):
         return self.start + (self.many - 1) * self.step
 
     def misses(self, other: EvenSteps) -> bool:
-        """Whether no place is in both."""
+        """True where no place is in both."""
         if self.last < other.start or other.last < self.start:
             return True
         return self.step == other.step > 1 and (self.start - other.start) % self.step != 0
@@ -53,7 +53,7 @@ def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Pl
 
 
 def are_apart(ours: Places | None, theirs: Places | None) -> bool:
-    """Whether two walks touch different bytes for certain."""
+    """True where two walks touch different bytes for certain."""
     return ours is not None and theirs is not None and any(x.misses(y) for x, y in zip(ours, theirs))
 
 

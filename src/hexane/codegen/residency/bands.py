@@ -99,7 +99,7 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
 
 
 def ends_group(plans: Sequence[Plan], i: int) -> bool:
-    """Whether a task is the last of its group and finds there no rows, only a number for each channel."""
+    """True where a task is the last of its group and finds there no rows, only a number for each channel."""
     plan = plans[i]
     alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.broadcast2 & Axes.H))
     return i > 0 and plans[i - 1].holds and not plan.holds and plan.src2 is None and alike

@@ -88,7 +88,7 @@ def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentE
 
 
 def is_torn(plans: Sequence[Plan], found: ResidentEnds, first: int) -> bool:
-    """Whether tasks that came between those of a group pass over what it holds: bands of its last task do."""
+    """True where tasks that came between those of a group pass over what it holds: bands of its last task do."""
     for cluster in found.by_group.get(first, ()):
         own = {end.index for end in cluster.ends}
         for i in range(cluster.first, cluster.last + 1):

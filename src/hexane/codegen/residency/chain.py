@@ -62,7 +62,7 @@ class _Place:
         self.rank = max(stay.data * (max(stay.uses) - min(stay.uses)) for stay in self.stays)
 
     def meets(self, other: _Place, *, in_rows: bool) -> bool:
-        """Whether both live at one time; a task that follows patch by patch runs beside the one before it.
+        """True where both live at one time; a task that follows patch by patch runs beside the one before it.
 
         ``in_rows``: and beside all of a row of followers, as convolutions are taken.
         """

@@ -89,7 +89,7 @@ class ResidencyProgram:
         return not (self.policy.between and self.is_settled(value))
 
     def is_settled(self, value: ResidentValue) -> bool:
-        """Whether one recipe alone uses the tensor, which has a place for it."""
+        """True where one recipe alone uses the tensor, which has a place for it."""
         return len({self.recipe(end.index) for end in value.ends}) == 1
 
     @cached_property
@@ -103,7 +103,7 @@ class ResidencyProgram:
         return choose(self, hopeful=True) if self.first else self.choice
 
     def grows(self, key: Hashable) -> bool:
-        """Whether tasks still write to a tensor when others have read of it."""
+        """True where tasks still write to a tensor when others have read of it."""
         value = self.tensors.get(key)
         return isinstance(value, ResidentValue) and value.grows
 
@@ -212,7 +212,7 @@ def _full(value: ResidentValue, need: Sequence[int]) -> tuple[int, int]:
 
 
 def _takes_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Plan]) -> bool:
-    """Whether the one task that makes ``after`` is the last to read ``before``, and may write over it."""
+    """True where the one task that makes ``after`` is the last to read ``before``, and may write over it."""
     alone = sum(end.side == RESULT for end in after.ends) == 1
     return alone and before.last == after.first and shares_place(before, after, plans)
 

@@ -173,7 +173,7 @@ class Depth:
         return pieces[::-1]
 
     def _worthwhile(self, banded: Cost, alone: Sequence[Cost]) -> bool:
-        """Whether a piece in bands saves time, or as much as takes no more time moves less."""
+        """True where a piece in bands saves time, or as much as takes no more time moves less."""
         whole = total(alone)
         if (1 + self.gain) * banded.us < whole.us:
             return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hexane.codegen.operands import RESULT, elements, operands_of, read_again, stays_in_l2
-from hexane.codegen.plan import Kernel, Plan, Space
+from hexane.codegen.plan import Plan, Space, TaskKernel
 from hexane.codegen.residency.choice import SPARE, ResidencyProgram, room_of
 from hexane.codegen.residency.values import ResidentValue
 
@@ -112,7 +112,7 @@ def _cause(program: ResidencyProgram, key: Hashable, stays: bool) -> tuple[Cause
 
 
 def _fits_alone(program: ResidencyProgram, value: ResidentValue) -> bool:
-    """Whether the value has room beside the other operands of its own tasks, in their lowest tiles."""
+    """True where the value has room beside the other operands of its own tasks, in their lowest tiles."""
     mine = {(end.index, end.side) for end in value.ends}
     for i in {end.index for end in value.ends}:
         plan = program.plans[i]
@@ -135,7 +135,7 @@ def _beyond(program: ResidencyProgram, key: Hashable, written: int, read: int) -
 def _again(plans: Sequence[Plan]) -> list[Detour]:
     """Kernels and constants that are fetched more than once."""
     kernels, constants = 0, 0
-    seen: set[Kernel] = set()
+    seen: set[TaskKernel] = set()
     rows: set[tuple[str, int]] = set()
     for i, plan in enumerate(plans):
         kernel = plan.kernel

@@ -172,7 +172,7 @@ class Ground:
         return span is not None and first <= span[0] and span[1] <= last
 
     def _ordered(self, run: BandRun, sides: Sequence[tuple[int, str]]) -> bool:
-        """Whether no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
+        """True where no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
         before: dict[Hashable, list[tuple[int, str]]] = {}
         for place in sides:
             key = self.uses[place].key

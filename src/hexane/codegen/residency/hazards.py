@@ -134,12 +134,12 @@ class EndBytes(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether it has no gaps."""
+        """True where it has no gaps."""
         g, d, c, h, w = self.extents
         return g * d * c * h * -(-w * self.end.element // UNIT) * UNIT >= self.stop - self.start
 
     def meets(self, others: Sequence[EndBytes]) -> bool:
-        """Whether it shares a unit with one of them."""
+        """True where it shares a unit with one of them."""
         near = [other for other in others if self.start < other.stop and other.start < self.stop]
         if not near:
             return False

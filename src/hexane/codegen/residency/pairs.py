@@ -90,7 +90,7 @@ def _gains(apart: Pair, pair: Pair, price: Price) -> bool:
 
 
 def is_shown(leader: Plan, follower: Plan) -> bool:
-    """Whether programs of Apple's have such a pair: a table behind a planar sum or difference."""
+    """True where programs of Apple's have such a pair: a table behind a planar sum or difference."""
     planar = leader.kind is PeKind.BINARY and leader.pe.op is PeOp.ADD
     return planar and follower.mac.op is NeOp.BYPASS and bool(follower.tables)
 
@@ -141,12 +141,12 @@ def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
 
 
 def could_lock(leader: Plan, follower: Plan, limits: Generation) -> bool:
-    """Whether two tasks may be a pair, should the map between them stay in L2."""
+    """True where two tasks may be a pair, should the map between them stay in L2."""
     return leader.unit != follower.unit and _leads(leader, limits) and _can_follow(follower, limits)
 
 
 def _leads(plan: Plan, limits: Generation) -> bool:
-    """Whether the result is a whole map that is made patch by patch."""
+    """True where the result is a whole map that is made patch by patch."""
     if plan.dst_staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
@@ -155,7 +155,7 @@ def _leads(plan: Plan, limits: Generation) -> bool:
 
 
 def _can_follow(plan: Plan, limits: Generation) -> bool:
-    """Whether each patch of the result needs that patch of the first operand alone."""
+    """True where each patch of the result needs that patch of the first operand alone."""
     if plan.src_staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
@@ -169,14 +169,14 @@ def _can_follow(plan: Plan, limits: Generation) -> bool:
 
 
 def _in_one_pass(plan: Plan, limits: Generation) -> bool:
-    """Whether the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
+    """True where the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
     if plan.mac.op is not NeOp.SUM or plan.unicast or plan.mac.ones:
         return True
     return passes(2.0 * plan.c * plan.kh * plan.kw, plan.cout, limits) == 1
 
 
 def _hands_over(leader: Plan, follower: Plan) -> bool:
-    """Whether the follower's first operand is the leader's result, all of it."""
+    """True where the follower's first operand is the leader's result, all of it."""
     if follower.reads.type is not SourceType.RESIDENT:
         return False
     made = next(end for end in operands_of(leader, 0) if end.side == RESULT)
@@ -205,7 +205,7 @@ def _passing(plan: Plan, index: int) -> int:
 
 
 def _apart(leader: Plan, follower: Plan, index: int) -> bool:
-    """Whether both may run at once: nothing but the map between them is written by one and touched by the other."""
+    """True where both may run at once: nothing but the map between them is written by one and touched by the other."""
     before = touched(leader, index - 1)
     written = touched(follower, index).result
     others = [end for end in operands_of(follower, index) if end.side not in (SOURCE, RESULT)]

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 
 def by_rows(plan: Plan) -> bool:
-    """Whether rows of the result follow from rows of the sources, all by DMA, and nothing else ties the task."""
+    """True where rows of the result follow from rows of the sources, all by DMA, and nothing else ties the task."""
     if plan.holds or plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in or plan.dtid is not None:
         return False
     if plan.src is None or plan.dst is None or plan.reads.type is not SourceType.DMA_STREAM:
@@ -63,7 +63,7 @@ def source_of(plan: Plan, rows: Rows) -> Rows:
 
 
 def second_moves(plan: Plan) -> bool:
-    """Whether source 2 has rows of its own for every row of the result."""
+    """True where source 2 has rows of its own for every row of the result."""
     return plan.kind is PeKind.BINARY and not plan.broadcast2 & Axes.H
 
 

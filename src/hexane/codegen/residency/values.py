@@ -84,7 +84,7 @@ class ResidentValue:
         return frozenset([place for place, end in enumerate(self.ends) if end.side != RESULT][: self.loaded])
 
     def is_whole(self, end: TaskOperand) -> bool:
-        """Whether an end covers the whole tensor."""
+        """True where an end covers the whole tensor."""
         n, d, c, h, w = end.extents
         grid = self.layout.grid
         return n * d * c * h == grid.n * grid.c * grid.h and w * end.element == grid.used
@@ -141,7 +141,7 @@ class ResidentValue:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether tasks still write to it when others have read of it."""
+        """True where tasks still write to it when others have read of it."""
         sides = [end.side == RESULT for end in self.ends]
         return False in sides and True in sides[sides.index(False) :]
 
@@ -174,7 +174,7 @@ class ResidentValue:
         return None
 
     def _cuts_cluster(self, last: int, held: ResidentEnds) -> bool:
-        """Whether tasks on both sides of the end of ``last`` share a place that a recipe gave."""
+        """True where tasks on both sides of the end of ``last`` share a place that a recipe gave."""
         clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
@@ -228,7 +228,7 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
 
 
 def _loads_alone(place: int, plans: Sequence[Plan], value: ResidentValue) -> bool:
-    """Whether a reader brings the whole tensor, which nobody writes then."""
+    """True where a reader brings the whole tensor, which nobody writes then."""
     first, later = value.ends[place], value.ends[place + 1 :]
     if not later or any(end.side == RESULT or end.index == first.index for end in later):
         return False
@@ -241,7 +241,7 @@ def _can_bring(end: TaskOperand, plans: Sequence[Plan]) -> bool:
 
 
 def shares_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Plan]) -> bool:
-    """Whether the tasks that write ``after`` may write it over ``before``: row by row, or element by element.
+    """True where the tasks that write ``after`` may write it over ``before``: row by row, or element by element.
 
     What ``before`` has at a place is not read any more when the place is written, or by just the task that writes it.
     """
@@ -378,7 +378,7 @@ def _regions(layout: RowLayout, ends: Sequence[TaskOperand]) -> Iterator[Region 
 
 
 def _may_turn(plan: Plan, end: TaskOperand, held: ResidentEnds, written: bool) -> bool:
-    """Whether the task can find or leave this operand in L2 instead."""
+    """True where the task can find or leave this operand in L2 instead."""
     cluster = held.cluster_of.get((end.index, end.side))
     if end.side == RESULT:
         alone = cluster is None or cluster.ends == [end]
@@ -418,7 +418,7 @@ def _pad(
 
 
 def in_place(plan: Plan) -> bool:
-    """Whether every element of the result needs its own place of the source only."""
+    """True where every element of the result needs its own place of the source only."""
     if plan.transpose1 or plan.transpose2 or plan.transpose_out or plan.out_trans:
         return False
     if plan.unit == "PE":

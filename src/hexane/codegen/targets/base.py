@@ -93,7 +93,7 @@ class Target:
         return self.last_channel + 1 - self.first_surface - self.kernel_section
 
     def shows(self, recipe: str) -> bool:
-        """Whether programs of Apple's compiler have what a recipe makes."""
+        """True where programs of Apple's compiler have what a recipe makes."""
         return self.shown is None or recipe in self.shown
 
     def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:

@@ -52,7 +52,7 @@ class H13(Target):
         return link_tasks(tasks)
 
     def all_lanes(self, plan: Plan) -> bool:
-        """Whether the task writes the kernel DMA's lanes; one without kernel data leaves them out."""
+        """True where the task writes the kernel DMA's lanes; one without kernel data leaves them out."""
         return plan.kernel is not None
 
     def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> Fields:

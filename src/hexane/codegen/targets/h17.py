@@ -86,13 +86,13 @@ LONG_KERNEL = 0x10000  # bytes per core
 
 
 def has_few_rows(plan: Plan) -> bool:
-    """Whether a task is a dense fp16 product of at most eight rows."""
+    """True where a task is a dense fp16 product of at most eight rows."""
     dense = plan.kernel is not None and plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
     return plan.small_source and dense and plan.kw == plan.kh == 1 and plan.wout * plan.hout <= FEW_ROWS
 
 
 def takes_winograd(plan: Plan) -> bool:
-    """Whether a task is one for Winograd's form: a dense fp16 kernel of three columns at stride 1."""
+    """True where a task is one for Winograd's form: a dense fp16 kernel of three columns at stride 1."""
     if plan.kernel is None or plan.unicast or plan.mac.ones:
         return False
     dense = plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse

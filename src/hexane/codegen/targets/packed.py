@@ -140,7 +140,7 @@ class Packed(Target):
         return runtime
 
     def only_table(self, plan: Plan) -> bool:
-        """Whether the kernel is a table and nothing else."""
+        """True where the kernel is a table and nothing else."""
         return plan.mac.ones and bool(plan.tables)
 
     def stored(self, plan: Plan) -> bytes:

@@ -76,7 +76,7 @@ class AtenNode:
         return self._operand(self.arguments[name])
 
     def has(self, name: str) -> bool:
-        """Whether the operator has an argument of that name, and the call gives it."""
+        """True where the operator has an argument of that name, and the call gives it."""
         return self.arguments.get(name) is not None
 
     def x(self, name: str = "self") -> Operand:
@@ -123,7 +123,7 @@ class AtenNode:
         return mil_type(self.results[index])
 
     def used(self, index: int) -> bool:
-        """Whether anything takes result ``index`` of several."""
+        """True where anything takes result ``index`` of several."""
         return any(
             user.args[1] == index
             for user in self.node.users

@@ -49,7 +49,7 @@ def name_of(target: Any) -> str:
 
 
 def is_known(target: Any) -> bool:
-    """Whether an operator has a translation at all."""
+    """True where an operator has a translation at all."""
     return target is getitem or name_of(target) in TRANSLATORS
 
 

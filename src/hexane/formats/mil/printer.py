@@ -250,7 +250,7 @@ class _Printer:
         self.lines.append(f"{indent}}};")
 
     def takes_attributes(self, op: Op) -> bool:
-        """Whether the op is a constexpr of op set 16, whose operands stand in the bracket (rule T11)."""
+        """True where the op is a constexpr of op set 16, whose operands stand in the bracket (rule T11)."""
         return op.type.startswith("constexpr_") and is_known(op.type) and spec_of(op).since < 18
 
 

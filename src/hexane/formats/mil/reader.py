@@ -21,7 +21,7 @@ from hexane.formats.mil.tree import (
     Body,
     Call,
     FunctionText,
-    Operand,
+    MilOperand,
     Parameter,
     TextPlace,
 )
@@ -231,7 +231,7 @@ class _FunctionReader:
             raise GraphError(f"a weight file holds no {type_.dtype}")
         return self.reader.weights.constant(BlobReference(blob.path, blob.offset), type_)
 
-    def operand(self, operand: Operand, scope: dict[str, Value], hint: str, dtype: str | None) -> Any:
+    def operand(self, operand: MilOperand, scope: dict[str, Value], hint: str, dtype: str | None) -> Any:
         """An argument as a Value or a tuple of Values; ``hint`` names an inline constant."""
         if operand.kind == "name":
             if operand.content not in scope:
@@ -251,7 +251,7 @@ class _FunctionReader:
             constant = self.untyped(operand, dtype)
         return Value(self.names.unique(hint), constant.type, constant=constant)
 
-    def untyped(self, operand: Operand, dtype: str | None) -> Constant:
+    def untyped(self, operand: MilOperand, dtype: str | None) -> Constant:
         """A bare literal, whose dtype the op's parameter says (disputed, T5)."""
         self.reader.problems.append(
             Problem("a constant without a type", rule="T5", line=operand.place.line, column=operand.place.column)

@@ -18,7 +18,7 @@ from hexane.formats.mil.tree import (
     Call,
     FunctionText,
     Located,
-    Operand,
+    MilOperand,
     Parameter,
     ProgramText,
     TextPlace,
@@ -232,19 +232,19 @@ class _Builder(Transformer):
         attributes = children[2] if len(children) > 2 else {}
         return Parameter(children[0], str(children[1]), place_of(children[1]), attributes)
 
-    def reference(self, children: list) -> Operand:
-        return Operand("name", str(children[0]), place_of(children[0]))
+    def reference(self, children: list) -> MilOperand:
+        return MilOperand("name", str(children[0]), place_of(children[0]))
 
-    def inline(self, children: list) -> Operand:
-        return Operand("value", children[0], _NOWHERE)
+    def inline(self, children: list) -> MilOperand:
+        return MilOperand("value", children[0], _NOWHERE)
 
-    def bare(self, children: list) -> Operand:
-        return Operand("literal", children[0], _NOWHERE)
+    def bare(self, children: list) -> MilOperand:
+        return MilOperand("literal", children[0], _NOWHERE)
 
-    def operands(self, children: list) -> Operand:
-        return Operand("tuple", children, children[0].place if children else _NOWHERE)
+    def operands(self, children: list) -> MilOperand:
+        return MilOperand("tuple", children, children[0].place if children else _NOWHERE)
 
-    def argument(self, children: list) -> tuple[Token, Operand]:
+    def argument(self, children: list) -> tuple[Token, MilOperand]:
         name, operand = children
         if operand.place is _NOWHERE:
             operand.place = place_of(name)

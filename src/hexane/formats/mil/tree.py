@@ -30,7 +30,7 @@ class Parameter:
 
 
 @dataclass
-class Operand:
+class MilOperand:
     """An argument: ``kind`` is "name", "value", "literal" or "tuple"."""
 
     kind: str
@@ -44,7 +44,7 @@ class Call:
 
     type: str
     opset: str | None
-    arguments: dict[str, Operand]
+    arguments: dict[str, MilOperand]
     attributes: dict[str, TypedValue]
     blocks: list[BlockText]
     place: TextPlace

@@ -90,7 +90,7 @@ def _of_shape(node: Any, result: tuple[int, ...], shapes: dict[str, tuple[int, .
 
 
 def _is_neutral(other: tuple[int, ...] | None, result: tuple[int, ...]) -> bool:
-    """Whether broadcasting with ``other`` leaves any shape but the result's impossible."""
+    """True where broadcasting with ``other`` leaves any shape but the result's impossible."""
     if other is None or any(extent != 1 for extent in other):
         return False
     return len(other) < len(result) or not other or result[0] != 1

@@ -91,7 +91,7 @@ class NodeContext:
         return array
 
     def is_constant(self, index: int) -> bool:
-        """Whether input ``index`` is left out or known now."""
+        """True where input ``index`` is left out or known now."""
         operand = self[index]
         return (
             operand is None or isinstance(operand, np.ndarray) or (isinstance(operand, Value) and operand.is_constant)
@@ -147,7 +147,7 @@ class NodeContext:
     # -------------------------------------------------------------------------------------------------- results
 
     def wants(self, index: int) -> bool:
-        """Whether the node names (and so may use) result ``index``."""
+        """True where the node names (and so may use) result ``index``."""
         return index < len(self.node.output) and bool(self.node.output[index])
 
     def declared(self, index: int = 0) -> TensorType | None:

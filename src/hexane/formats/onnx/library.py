@@ -31,7 +31,7 @@ MEMORY = 4 << 30
 """Address space of the process, and 16 times the model's size."""
 
 
-class Refused(Exception):
+class LibraryRefusal(Exception):
     """onnx refuses a model: the name of its error and what it says."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -54,7 +54,7 @@ class _Child:
         self.ready = False
 
     def greeted(self) -> bool:
-        """Whether the process has said that it is there; waits for that."""
+        """True where the process has said that it is there; waits for that."""
         if not self.ready:
             with contextlib.suppress(EOFError, OSError, ValueError):
                 child.receive(self.answers)
@@ -85,7 +85,7 @@ class _Child:
         finally:
             timer.cancel()
         if "error" in reply:
-            raise Refused(reply["error"], reply["message"])
+            raise LibraryRefusal(reply["error"], reply["message"])
         return results[0]
 
     def _ended(self) -> int:
@@ -136,11 +136,11 @@ def call(action: str, *blobs: bytes, where: str) -> bytes:
             with quiet():
                 reply, results = child.answer(action, list(blobs))
             if "error" in reply:
-                raise Refused(reply["error"], reply["message"])
+                raise LibraryRefusal(reply["error"], reply["message"])
             return results[0]
         try:
             return running.ask(action, list(blobs))
-        except Refused:
+        except LibraryRefusal:
             raise
         except BaseException as error:  # a process that was not heard to the end answers the next call wrongly
             _forget(running)

@@ -81,7 +81,7 @@ def _asked(action: str, model: Any, kind: type[FormatError | UnsupportedError], 
     """What onnx makes of a model, in the process that it has for itself."""
     try:
         return type(model).FromString(library.call(action, model.SerializeToString(), where=where))
-    except library.Refused as error:
+    except library.LibraryRefusal as error:
         raise kind(f"{what} ({error})", where=where) from None
 
 
@@ -183,7 +183,7 @@ def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any], 
         made = library.call(
             "definition", name, domain, str(version).encode(), node.SerializeToString(), *given, where=where
         )
-    except library.Refused as error:
+    except library.LibraryRefusal as error:
         raise FormatError(f"{node.op_type} {node.name!r} is not as onnx defines it ({error})", where=where) from None
     function = onnx.FunctionProto.FromString(made)
     return function if function.node else None
@@ -196,6 +196,6 @@ def _fold(model: Any, where: str) -> Any:
     """
     try:
         return type(model).FromString(library.call("fold", model.SerializeToString(), where=where))
-    except library.Refused as error:  # translation then meets the untouched model
+    except library.LibraryRefusal as error:  # translation then meets the untouched model
         logging.getLogger(__name__).info("onnxscript did not fold the model: %s: %s", error.kind, error)
         return model

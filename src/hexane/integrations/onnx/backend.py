@@ -65,7 +65,7 @@ class HexaneBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether `prepare` takes the model."""
+        """True where `prepare` takes the model."""
         try:
             cls.prepare(model, device, **kwargs)
         except HexaneError:
@@ -183,14 +183,14 @@ def _check(model: Any) -> None:
     """ONNX's own checker, in the process that its C++ has for itself."""
     try:
         library.call("check", model.SerializeToString(), where="ONNX model")
-    except library.Refused as error:
+    except library.LibraryRefusal as error:
         raise UsageError(f"ONNX's checker refuses the model: {error}") from None
 
 
 def _inferred(model: Any) -> Any:
     try:
         return type(model).FromString(library.call("infer", model.SerializeToString(), where="ONNX node"))
-    except library.Refused as error:
+    except library.LibraryRefusal as error:
         raise UsageError(f"the types of the results are not known ({error})", hint="give outputs_info") from None
 
 

@@ -12,7 +12,7 @@ from hexane.integrations.tinygrad.views import View
 
 
 @dataclass(frozen=True)
-class Axes:
+class Kinds:
     """The axes of a product by what they do; each is an index into the product's shape."""
 
     groups: tuple[int, ...]
@@ -34,7 +34,7 @@ def contraction(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], r
     x, w = _split(ops, *x, axes), _split(ops, *w, axes)
     spatial = windows_of(x[0], axes)
     if spatial is None:
-        windows = windows_of(w[0], Axes(axes.groups, axes.right, axes.left, axes.summed))
+        windows = windows_of(w[0], Kinds(axes.groups, axes.right, axes.left, axes.summed))
         if windows is None:
             raise NoContraction
         if windows:  # the windows are the second's: it is the map, and the first the kernel
@@ -43,13 +43,13 @@ def contraction(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], r
     if not spatial:
         if not axes.left and not axes.right:
             raise NoContraction  # element by element, then summed
-        if windows_of(w[0], Axes(axes.groups, axes.right, axes.left, axes.summed)):
+        if windows_of(w[0], Kinds(axes.groups, axes.right, axes.left, axes.summed)):
             return contraction(ops, w, x, reduced)
         return _product(ops, x, w, axes, reduced)
     return _convolution(ops, x, w, axes, spatial, reduced)
 
 
-def _sorted(x: View, w: View, reduced: int) -> Axes:
+def _sorted(x: View, w: View, reduced: int) -> Kinds:
     groups, left, right, summed = [], [], [], []
     for axis, extent in enumerate(x.shape):
         if extent == 1:
@@ -67,10 +67,10 @@ def _sorted(x: View, w: View, reduced: int) -> Axes:
             right.append(axis)
         else:
             raise NoContraction
-    return Axes(tuple(groups), tuple(left), tuple(right), tuple(summed))
+    return Kinds(tuple(groups), tuple(left), tuple(right), tuple(summed))
 
 
-def _split(ops: Folder, view: View, operand: Operand, axes: Axes) -> tuple[View, Operand]:
+def _split(ops: Folder, view: View, operand: Operand, axes: Kinds) -> tuple[View, Operand]:
     """A source axis that groups share with another axis (channel = group * 4 + i) as one axis for each of the two."""
     shape: list[int] = []
     offsets: list[int] = []
@@ -90,7 +90,7 @@ def _split(ops: Folder, view: View, operand: Operand, axes: Axes) -> tuple[View,
 
 
 @dataclass(frozen=True)
-class Window:
+class Slide:
     """One spatial axis: the source's, and the product's axes along the result and along the kernel."""
 
     place: int
@@ -100,7 +100,7 @@ class Window:
     dilation: int
 
 
-def windows_of(x: View, axes: Axes) -> list[Window] | None:
+def windows_of(x: View, axes: Kinds) -> list[Slide] | None:
     """The source's axes along which windows slide; None where an axis moves in a way that no window does."""
     windows = []
     for place, steps in enumerate(x.steps):
@@ -113,11 +113,11 @@ def windows_of(x: View, axes: Axes) -> list[Window] | None:
         out = [axis for axis in moving if axis in axes.left]
         if len(moving) != 2 or len(kernel) != 1 or len(out) != 1 or min(steps[kernel[0]], steps[out[0]]) < 1:
             return None
-        windows.append(Window(place, out[0], kernel[0], steps[out[0]], steps[kernel[0]]))
+        windows.append(Slide(place, out[0], kernel[0], steps[out[0]], steps[kernel[0]]))
     return windows
 
 
-def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, ...]], windows: list[Window]) -> Operand:
+def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, ...]], windows: list[Slide]) -> Operand:
     """The source, cut to what the view reads, with its axes in an order, each entry of which becomes one axis.
 
     An entry names axes of the product; a window's source axis stands where its result's axis is named.
@@ -189,7 +189,7 @@ def reshaped(ops: Folder, operand: Operand, shape: list[int] | tuple[int, ...]) 
     return ops.reshape(x=operand, shape=np.array(shape, np.int32))
 
 
-def _product(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes: Axes, reduced: int) -> Operand:
+def _product(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes: Kinds, reduced: int) -> Operand:
     a = laid_out(ops, *x, [axes.groups, axes.left, axes.summed], [])
     b = laid_out(ops, *w, [axes.groups, axes.summed, axes.right], [])
     if not axes.groups:
@@ -199,7 +199,7 @@ def _product(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes
 
 
 def _convolution(
-    ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes: Axes, windows: list[Window], reduced: int
+    ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes: Kinds, windows: list[Slide], reduced: int
 ) -> Operand:
     """x as N, groups * channels, space; the kernel as groups * results, channels, space."""
     if len(windows) > 2:

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from hexane.formats.operands import Folder, Operand, type_of
-from hexane.integrations.tinygrad.contract import Axes, NoContraction, laid_out, ordered, windows_of
+from hexane.integrations.tinygrad.contract import Kinds, NoContraction, laid_out, ordered, windows_of
 from hexane.integrations.tinygrad.views import View
 
 
@@ -20,7 +20,7 @@ def pooled(ops: Folder, x: View, operand: Operand, reduced: int, kind: str) -> O
     for axis in moving:
         if not any(steps[axis] for steps in x.steps):
             raise NoContraction
-    axes = Axes((), tuple(a for a in moving if a >= reduced), (), tuple(a for a in moving if a < reduced))
+    axes = Kinds((), tuple(a for a in moving if a >= reduced), (), tuple(a for a in moving if a < reduced))
     windows = windows_of(x, axes)
     if not windows or len(windows) > 2 or {w.kernel for w in windows} != set(axes.summed):
         raise NoContraction

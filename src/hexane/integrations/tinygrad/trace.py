@@ -98,6 +98,6 @@ def _draw(results: Sequence[Any], inputs: set[Any]) -> None:
 
 
 def _is_read(place: Any) -> bool:
-    """Whether somebody gave an empty tensor memory, which only happens where its values are wanted."""
+    """True where somebody gave an empty tensor memory, which only happens where its values are wanted."""
     base = place.uop.base
     return bool(base.op.name == "BUFFER" and base.buffer.is_allocated())

@@ -38,5 +38,5 @@ def carrier_of(u: Any) -> np.dtype:
 
 
 def is_weak(u: Any) -> bool:
-    """Whether it is a number of Python, which takes the type of what it meets."""
+    """True where it is a number of Python, which takes the type of what it meets."""
     return str(u.dtype).startswith("dtypes.weak")

@@ -157,7 +157,7 @@ class FreeRegion:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether no tensor has one class twice (as in x + transpose(x))."""
+        """True where no tensor has one class twice (as in x + transpose(x))."""
         return all(len(set(axes)) == len(axes) for axes in self.classes.values())
 
 
@@ -267,7 +267,7 @@ def _region(ops: list[Op], signatures: Mapping[Op, AxisSignature | None]) -> Fre
 
 
 def _takes_otherwise(region: FreeRegion, user: Op, value: Value) -> bool:
-    """Whether an op needs a value in its declared order."""
+    """True where an op needs a value in its declared order."""
     free = region.signatures.get(user)
     return free is None or sum(value is taken for _, taken, _ in free.operands) != _count(user.operands(), value)
 

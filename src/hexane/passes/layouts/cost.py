@@ -136,7 +136,7 @@ def _of_op(region: FreeRegion, op: Op) -> list[Term]:
 
 
 def _cuts(op: Op, value: Value, axis: int) -> bool:
-    """Whether an op joins or cuts along an axis at a place that no DMA reaches within rows."""
+    """True where an op joins or cuts along an axis at a place that no DMA reaches within rows."""
     rank = len(value.shape)
     if op.type == "concat":
         return op.arg("axis") % rank == axis and any(part.shape[axis] % GRID for part in op.inputs["values"][:-1])
@@ -158,7 +158,7 @@ def _cuts(op: Op, value: Value, axis: int) -> bool:
 
 
 def _allows_exchange(op: Op) -> bool:
-    """Whether the convolution is within the engine's window the other way round too."""
+    """True where the convolution is within the engine's window the other way round too."""
     weight = op.inputs["weight"]
     strides, dilations, _, _ = geometry_of(op)
     height, width = weight.shape[2:]

@@ -207,7 +207,7 @@ class _Rewriting:
         return back
 
     def _stays(self, op: Op) -> bool:
-        """Whether all tensors of an op stand in their declared order: then it is fine as it is."""
+        """True where all tensors of an op stand in their declared order: then it is fine as it is."""
         taken = [operand for param, _, _ in self.region.signatures[op].operands for operand in _each(op.inputs[param])]
         for value in (*taken, *op.outputs):
             perm = self.order.perm(value, op)

@@ -98,7 +98,7 @@ class DriverDevice:
         return bytes(name)[:length].decode("ascii", "replace"), (again.major, again.minor, again.patch)
 
     def _caps_agree(self, abi: int) -> bool:
-        """Whether the driver tells its sizes (and they are ours); UnsupportedError where they are others."""
+        """True where the driver tells its sizes (and they are ours); UnsupportedError where they are others."""
         caps = uapi.GetCaps()
         try:
             self.border.ioctl(self.fd, uapi.GET_CAPS, caps)

@@ -47,7 +47,7 @@ class SectionPort:
 
     @property
     def scratch(self) -> bool:
-        """Whether the host neither fills nor reads it."""
+        """True where the host neither fills nor reads it."""
         return self.buffer_id == SCRATCH_ID
 
 

@@ -130,7 +130,7 @@ def _lock_file(folder: Path) -> Path:
 
 
 def _alone(lock: int) -> bool:
-    """Whether no other process has the lock; then this one has it alone."""
+    """True where no other process has the lock; then this one has it alone."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -139,7 +139,7 @@ def _alone(lock: int) -> bool:
 
 
 def _is_current(folder: Path, lock: int) -> bool:
-    """Whether the open lock file still has its name."""
+    """True where the open lock file still has its name."""
     try:
         return os.path.samestat(os.stat(_lock_file(folder)), os.fstat(lock))
     except FileNotFoundError:

@@ -114,7 +114,7 @@ class Data:
 
 
 def is_pair(sample: Any) -> bool:
-    """Whether a sample comes with its label."""
+    """True where a sample comes with its label."""
     return isinstance(sample, tuple) and len(sample) == 2 and sample[1] is not None
 
 

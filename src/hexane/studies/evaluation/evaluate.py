@@ -16,7 +16,7 @@ from hexane.errors import HexaneError, UsageError
 from hexane.lowering.formats import WeightFormat
 from hexane.program import input_ports
 from hexane.studies.evaluation.data import Data, Samples, open_data, read_code
-from hexane.studies.evaluation.figures import Evaluation, Row, difference, joined, side, spreads, worst_of
+from hexane.studies.evaluation.figures import Assessment, FigureRow, difference, joined, side, spreads, worst_of
 from hexane.studies.evaluation.intervals import METHODS, half_width
 from hexane.studies.evaluation.metrics import Metric, metric_named
 from hexane.studies.evaluation.network import (
@@ -29,7 +29,7 @@ from hexane.studies.evaluation.network import (
     open_model,
     package_of,
 )
-from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, digest, result_here, results, started
+from hexane.studies.pieces import Counts, Piece, Result, Shared, Store, Workers, digest, result_here, results, started
 
 PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 2.0, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
@@ -102,7 +102,7 @@ class Course:
         order = range(self.used)
         return joined([self.plain[i] for i in order]), joined([self.engine[i] for i in order])
 
-    def row(self) -> Row:
+    def row(self) -> FigureRow:
         """The figures."""
         plain, engine = self._so_far()
         indices = np.concatenate(self.blocks[: self.used])
@@ -110,7 +110,7 @@ class Course:
         order = np.lexsort((indices, -apart))[: int(np.count_nonzero(apart))]
         each = float(engine["seconds"]) / len(indices)
         remaining = sum(map(len, self.blocks[self.used :]))
-        return Row(
+        return FigureRow(
             self.form.chip, self.form.weights, self.form.level, len(indices), self.stopped, side(self.metric, plain),
             side(self.metric, engine), difference(plain, engine), tuple(int(i) for i in indices[order]),
             tuple(float(a) for a in apart[order]), tuple(worst_of(self.metric, indices, plain, engine)),
@@ -209,10 +209,10 @@ def evaluate(
     shapes: Mapping[str, Any] | None = None,
     bind: Mapping[str, Any] | None = None,
     normalize: str | None = None,
-    where: Cluster | None = None,
+    where: Workers | None = None,
     keep: str | Path | None = None,
     on_progress: OnProgress | None = None,
-) -> Evaluation:
+) -> Assessment:
     """A network over a data set: a metric in float32 and on the engine, with intervals of 95 %.
 
     Parameters
@@ -246,7 +246,7 @@ def evaluate(
         NetworkForm(name, form, checked_level(level), option_pairs) for name in names for form in dict.fromkeys(formats)
     ]
     stop_rule = None if until is None else Until.parse(until)
-    place = where or Cluster()
+    place = where or Workers()
     samples, name = read_code(data)
     with started(place):
         network = open_model(model, shapes=shapes, bind=bind, data=samples)
@@ -258,7 +258,7 @@ def evaluate(
     return evaluation_of(courses, until)
 
 
-def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear: OnProgress | None) -> None:
+def _run(courses: list[Course], layers: int, store: Store, place: Workers, hear: OnProgress | None) -> None:
     def pieces() -> Iterator[Piece | None]:
         for course in courses:
             if course.form.level == "graph":
@@ -284,10 +284,10 @@ def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear:
                 hear("samples", finished, total)
 
 
-def evaluation_of(courses: Sequence[Course], until: str | None = None) -> Evaluation:
+def evaluation_of(courses: Sequence[Course], until: str | None = None) -> Assessment:
     """The figures of finished courses over one network and data set."""
     first = courses[0]
-    return Evaluation(
+    return Assessment(
         first.network.name, first.data.name, first.metric.name, first.metric.better,
         "label" if first.data.has_labels else "float32", first.network.by, sum(map(len, first.blocks)),
         tuple(course.row() for course in courses), METHODS[first.metric.proportion], until, first.data,

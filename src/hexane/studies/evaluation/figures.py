@@ -41,7 +41,7 @@ class LayerSpread:
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """One chip with one weight format.
 
     difference : engine less float32, sample by sample (see ``difference``).
@@ -88,7 +88,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Assessment:
     """A network over a data set. ``against``: labels, or float32's own answers where there are none."""
 
     model: str
@@ -98,7 +98,7 @@ class Evaluation:
     against: str
     by: str
     of: int
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
     method: str
     until: str | None = None
     samples: Data | None = field(default=None, repr=False, compare=False)

@@ -22,7 +22,7 @@ from typing import Any
 
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.studies.pieces.piece import Piece, Result, Shared, code_digest, compute
-from hexane.studies.pieces.place import Cluster, Outcomes
+from hexane.studies.pieces.place import Outcomes, Workers
 from hexane.studies.pieces.store import Store
 
 AHEAD = 3
@@ -55,7 +55,7 @@ def require_dask() -> Any:
 
 
 @contextmanager
-def connected(where: Cluster) -> Iterator[Any]:
+def connected(where: Workers) -> Iterator[Any]:
     """A function that gives a client: of the scheduler that was named, or of processes on this machine."""
     distributed = require_dask()
     if where.scheduler is not None:
@@ -80,7 +80,7 @@ def connected(where: Cluster) -> Iterator[Any]:
 
 
 @contextmanager
-def processes_ahead(where: Cluster) -> Iterator[Any]:
+def processes_ahead(where: Workers) -> Iterator[Any]:
     """A future of Dask's processes on this machine, which start in another thread and end with the block."""
     if where.processes is not None:  # somebody else's block
         yield where.processes
@@ -95,7 +95,7 @@ def processes_ahead(where: Cluster) -> Iterator[Any]:
             future.result().close()
 
 
-def _processes(where: Cluster) -> Any:
+def _processes(where: Workers) -> Any:
     import dask
     import distributed
 
@@ -169,7 +169,7 @@ def _computed(code: str, function: Callable[..., Result], arguments: tuple[Any, 
     return compute(code, function, arguments, *before)
 
 
-def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Outcomes:
+def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Workers) -> Outcomes:
     """As ``results``."""
     waiting = iter(pieces)
     with connected(where) as connect, warnings.catch_warnings():

@@ -23,7 +23,7 @@ class Counts:
 
 
 @dataclass
-class Cluster:
+class Workers:
     """Where pieces are computed.
 
     workers : processes on this machine; 1 is this process, without Dask.

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from hexane.errors import HexaneError
 from hexane.studies.pieces.piece import Piece, Result, code_digest, compute
-from hexane.studies.pieces.place import Cluster, Counts, Outcomes
+from hexane.studies.pieces.place import Counts, Outcomes, Workers
 from hexane.studies.pieces.store import Store
 
 
-def results(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Outcomes:
+def results(pieces: Iterable[Piece | None], store: Store, where: Workers) -> Outcomes:
     """Every piece with its result, or with the error that it raises, as they get ready.
 
     ``pieces`` are asked for as there is room for them, so that an iterator may decide by results what comes next; None
@@ -27,7 +27,7 @@ def results(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Out
 
 
 @contextmanager
-def started(where: Cluster) -> Iterator[None]:
+def started(where: Workers) -> Iterator[None]:
     """The processes of this machine start while the caller opens its files; they end with the block."""
     if where.scheduler is not None or where.workers <= 1:
         yield

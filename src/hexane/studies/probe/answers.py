@@ -23,7 +23,7 @@ MOST_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """What a device gave for a question: outputs by name, or why there are none; the fastest call in seconds."""
 
     question: str
@@ -41,7 +41,7 @@ class Answers:
     chip: str
     version: str
     system: str = ""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ProbeAnswer, ...] = ()
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -82,10 +82,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def _answer(entry: Any) -> Answer:
+def _answer(entry: Any) -> ProbeAnswer:
     outputs = {_text(name): _array(array) for name, array in entry["outputs"].items()}
     seconds = entry.get("seconds")
-    return Answer(
+    return ProbeAnswer(
         _text(entry["question"]),
         _text(entry["digest"]),
         outputs,

@@ -15,7 +15,7 @@ from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.program import Port, Program, Segment
 from hexane.program.run import Device, Session
 from hexane.runtime.devices import device_named
-from hexane.studies.probe.answers import Answer, Answers
+from hexane.studies.probe.answers import Answers, ProbeAnswer
 from hexane.studies.probe.questions import Question, questions
 
 CALLS = 3
@@ -28,7 +28,7 @@ NOT_EMULATED = f"{NOT_ASKED}the emulator refuses what no program was seen to do"
 
 EMULATED = ("emulator", "virtual")
 
-OnAnswer = Callable[[int, int, Answer], None]
+OnAnswer = Callable[[int, int, ProbeAnswer], None]
 
 
 def ask(
@@ -53,10 +53,10 @@ def ask(
     unknown = sorted(set(only) - {question.name for question in selection})
     if unknown:
         raise UsageError(f"there is no question {unknown[0]!r} for {name}", hint="hexane probe --list names them")
-    answers: list[Answer] = []
+    answers: list[ProbeAnswer] = []
     stopped = ""
     for number, question in enumerate(selection):
-        answer = Answer(question.name, question.digest(), error=stopped)
+        answer = ProbeAnswer(question.name, question.digest(), error=stopped)
         if not stopped:
             answer, stopped = _answer(question, engine, name)
         answers.append(answer)
@@ -67,7 +67,7 @@ def ask(
     return Answers(title, name, VERSION, system, tuple(answers))
 
 
-def _answer(question: Question, device: Device, chip: str) -> tuple[Answer, str]:
+def _answer(question: Question, device: Device, chip: str) -> tuple[ProbeAnswer, str]:
     """The answer, and why no other question may be asked ("" where they may)."""
     digest = question.digest()
     try:
@@ -76,8 +76,8 @@ def _answer(question: Question, device: Device, chip: str) -> tuple[Answer, str]
     except HexaneError as error:
         stops = getattr(error, "errno", 0) in STOPS
         words = error.message.splitlines()[0]
-        return Answer(question.name, digest, error=words), f"{NOT_ASKED}{words}" if stops else ""
-    return Answer(question.name, digest, outputs, seconds), ""
+        return ProbeAnswer(question.name, digest, error=words), f"{NOT_ASKED}{words}" if stops else ""
+    return ProbeAnswer(question.name, digest, outputs, seconds), ""
 
 
 def as_taken(question: Question, device: Device, chip: str) -> Program:

@@ -94,7 +94,7 @@ class Question:
 
     @property
     def is_edited(self) -> bool:
-        """Whether the program is one that no compiler writes."""
+        """True where the program is one that no compiler writes."""
         return bool(self.edits) or self.table is not None
 
     def digest(self) -> str:

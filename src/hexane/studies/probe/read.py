@@ -18,7 +18,7 @@ from hexane.isa import WRITTEN
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
 from hexane.program import Program
-from hexane.studies.probe.answers import Answer, Answers
+from hexane.studies.probe.answers import Answers, ProbeAnswer
 from hexane.studies.probe.questions import RECIPE, Question, choices, not_asked, questions
 
 HOLDS, REFUTED, OPEN, NONE_FITS, NOT_ANSWERED = "holds", "refuted", "not told apart", "no choice fits", "not answered"
@@ -39,7 +39,7 @@ class Reading:
     """One question: the combinations of choices whose bits are the answer's, and how far off the default is."""
 
     question: Question
-    answer: Answer | None
+    answer: ProbeAnswer | None
     fits: tuple[Combination, ...] = ()
     differs: int = 0
     of: int = 0
@@ -47,12 +47,12 @@ class Reading:
 
     @property
     def as_predicted(self) -> bool:
-        """Whether the default gives the bits."""
+        """True where the default gives the bits."""
         return self.answered and self.differs == 0
 
     @property
     def answered(self) -> bool:
-        """Whether there is something to compare."""
+        """True where there is something to compare."""
         return not self.why
 
 
@@ -76,7 +76,7 @@ class ProbeReport:
 
     @property
     def good(self) -> bool:
-        """Whether nothing contradicts what hexane assumes."""
+        """True where nothing contradicts what hexane assumes."""
         refuted = any(verdict.word in (REFUTED, NONE_FITS) for verdict in self.verdicts)
         return not refuted and all(r.as_predicted for r in self.recipes if r.answered)
 
@@ -148,7 +148,7 @@ def _standing(name: str, readings: tuple[Reading, ...]) -> tuple[str, ...]:
     return tuple(c for c in choices(name) if all(any(fit[name] == c for fit in fits) for fits in matched))
 
 
-def _reading(question: Question, answer: Answer | None, chip: str) -> Reading:
+def _reading(question: Question, answer: ProbeAnswer | None, chip: str) -> Reading:
     if answer is None:
         return Reading(question, None, why="not asked")
     if answer.error:

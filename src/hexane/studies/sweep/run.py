@@ -18,8 +18,8 @@ from hexane.studies.evaluation.data import Data, open_data
 from hexane.studies.evaluation.evaluate import LAYERS, Course, OnProgress, Until, accept, blocks_of, sample_pieces
 from hexane.studies.evaluation.metrics import metric_named
 from hexane.studies.evaluation.network import Network, NetworkForm, compile_piece, open_model, package_of
-from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, results, started
-from hexane.studies.sweep.spec import Point, Spec
+from hexane.studies.pieces import Counts, Piece, Result, Shared, Store, Workers, results, started
+from hexane.studies.sweep.spec import Spec, SweepPoint
 from hexane.timing import estimate
 
 Job = Callable[[Shared, NetworkForm], Result]
@@ -42,7 +42,7 @@ def estimated(network: Shared, form: NetworkForm) -> Result:
 class _Place:
     """A point on its way: its network, and what is known of it."""
 
-    point: Point
+    point: SweepPoint
     network: Network | None = None
     form: NetworkForm = field(default_factory=NetworkForm)
     course: Course | None = None
@@ -53,7 +53,7 @@ class _Place:
 def sweep(
     spec: Spec,
     store: Store,
-    where: Cluster | None = None,
+    where: Workers | None = None,
     *,
     jobs: Mapping[str, Job] | None = None,
     on_progress: OnProgress | None = None,
@@ -67,7 +67,7 @@ def sweep(
     divided, in whatever order its pieces ended.
     """
     all_jobs: dict[str, Job] = {"estimate": estimated, **(jobs or {})}
-    cluster = where or Cluster()
+    cluster = where or Workers()
     with started(cluster):
         places = _opened(spec)
         _run(places, spec, store, cluster, all_jobs, on_progress)
@@ -75,7 +75,7 @@ def sweep(
 
 
 def _run(
-    places: list[_Place], spec: Spec, store: Store, cluster: Cluster, all_jobs: Mapping[str, Job],
+    places: list[_Place], spec: Spec, store: Store, cluster: Workers, all_jobs: Mapping[str, Job],
     on_progress: OnProgress | None,
 ) -> None:  # fmt: skip
     """Every place's pieces, computed and taken."""
@@ -139,7 +139,7 @@ def _caught(work: Callable[[], Any]) -> Any:
         return error
 
 
-def _network(point: Point) -> Network:
+def _network(point: SweepPoint) -> Network:
     """The point's network; with a batch of its own, where the file leaves that open."""
     shapes, data = dict(point.shapes), point.evaluate.get("data")
     if point.batch and not shapes:

@@ -22,7 +22,7 @@ EVALUATE_KEYS = ("data", "metric", "level", "limit", "until", "output", "layers"
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One place of the cross product. ``batch`` 0: as the file has it. ``evaluate``: arguments of that job."""
 
     model: str
@@ -52,7 +52,7 @@ class Point:
 class Spec:
     """A sweep: its points in order, and the jobs that are done at each."""
 
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
     jobs: tuple[str, ...]
     path: Path = field(default_factory=Path)
 
@@ -84,7 +84,7 @@ def spec_of(data: Mapping[str, Any], path: Path = Path("sweep.toml")) -> Spec:
     options = [_options(entry, where) for entry in _list(data, "options", where, [{}])]
     common = _evaluate(data.get("evaluate", {}), home, where)
     points = tuple(
-        Point(model["name"], model["path"], chip, form, batch, {**model["shapes"], **shape}, model["bind"], option,
+        SweepPoint(model["name"], model["path"], chip, form, batch, {**model["shapes"], **shape}, model["bind"], option,
               {**common, **model["evaluate"]})
         for model, shape, batch, form, option, chip in product(models, shapes, batches, formats, options, targets)
     )  # fmt: skip

@@ -223,7 +223,7 @@ def conv_integer(c: NodeContext) -> Operand:
 
 
 def _as_pairs(x: Operand, weight: Operand, rest: tuple[Operand, ...]) -> bool:
-    """Whether a quantised product of a computed map is read as quantise and dequantise pairs around a product of
+    """True where a quantised product of a computed map is read as quantise and dequantise pairs around a product of
     numbers: weights, scales and zero points are constants. Its sums are then those of float32, no longer exact; the
     engine computes such pairs, and a step of the result is all that may differ."""
     constants = (weight, *rest)

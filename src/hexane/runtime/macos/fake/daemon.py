@@ -65,7 +65,7 @@ class Daemon:
         return Path(self.settings.staging) if self.settings.staging else staging_root()
 
     def exists(self, identifier: str) -> bool:
-        """Whether the cache has a program."""
+        """True where the cache has a program."""
         return identifier in self._made or (self.settings.shares_cache and (self.cache / identifier / TEXT).is_file())
 
     def compile(self, identifier: str) -> None:
