@@ -18,8 +18,9 @@ from hexane.restrictions.remarks import remarks
 FOLDER = Path(hexane.__file__).parent / "restrictions"
 LEAST = 200
 """Whole numbers from here on, and fractions, are limits; smaller ones count axes, lanes, releases."""
-EVERYWHERE = {512, 0.01, 0.5, 0.7978846}
-"""Sizes of unlike things: queries and element-wise ops; shares; and what a gelu is written with."""
+EVERYWHERE = {512, 1024, 0.01, 0.5, 0.7978846}
+"""Sizes of unlike things: queries and element-wise ops; a number to round and channels; shares; and what a gelu is
+written with."""
 
 
 def twice(items: list[str]) -> set[str]:
