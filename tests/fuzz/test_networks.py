@@ -38,6 +38,19 @@ def test_networks_of_shapes() -> None:
     assert "shapes: 12 networks, 0 failed" in said
 
 
+def test_a_seed_draws_the_same_networks_in_every_process() -> None:
+    """Also where strings hash otherwise: a seed that failed must fail again."""
+    script = "from fuzz import ops, shapes; print([(ops.network(7, i), shapes.network(77, i)) for i in range(20)])"
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join((str(TOOL.parent), *sys.path))},
+        ).stdout
+        for seed in "123"
+    }  # fmt: skip
+    assert len(drawn) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ops", "shapes"])
 def test_an_hour(kind: str) -> None:

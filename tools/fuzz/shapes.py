@@ -184,10 +184,9 @@ class Drawn:
 
     def finished(self, note: str) -> Sketch:
         read = {name for step in self.steps for name in step.refs()}
-        outputs = [name for name in (*self.shapes,) if name.startswith("v") and name not in read]
-        outputs += [name for name in read if name.startswith("v") and self.chance.random() < 0.04]
-        return Sketch(tuple(self.inputs), tuple(self.steps), tuple(sorted(set(outputs), key=lambda n: int(n[1:]))),
-                      self.chance.randrange(1 << 16), notes=note)  # fmt: skip
+        results = [name for name in self.shapes if name.startswith("v")]
+        outputs = [name for name in results if name not in read or self.chance.random() < 0.04]
+        return Sketch(tuple(self.inputs), tuple(self.steps), tuple(outputs), self.chance.randrange(1 << 16), notes=note)
 
 
 def _residual(net: Drawn) -> None:
