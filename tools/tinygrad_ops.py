@@ -108,13 +108,13 @@ def _limit(seconds: int) -> Iterator[None]:
     def late(*_: Any) -> None:
         raise _Late
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def tests(path: Path = TESTS) -> tuple[Comparisons, type[unittest.TestCase], list[str]]:
@@ -140,7 +140,7 @@ def run(comparisons: Comparisons, case: type[unittest.TestCase], name: str) -> O
             warnings.simplefilter("ignore")
             getattr(case(name), name)()
     except _Late:
-        return Outcome(name, "refused", f"not within {SECONDS} s")
+        return Outcome(name, "refused", f"not within {SECONDS} s of the processor")
     except unittest.SkipTest as error:
         return Outcome(name, "native", f"skipped by itself: {error}")
     except Exception as error:

@@ -18,7 +18,8 @@ CALLS = {
     "private-api": ["api ANECCompile"], "chips": ["chips M1", "chips A12,M4,M6"],
     "registers": ["registers TID", "registers 0x128"],
     "checks": ["check net.mil --chip M1,M4,A12", "check net.onnx --random 1", "check mixed.mil --coreml",
-               "check soft.onnx --chip M4 --as apple --random 1", "check net.onnx --baseline check.old"],
+               "check soft.onnx --chip M4 --as apple --random 1", "check net.onnx --baseline check.old",
+               "check net.mlpackage", "check unit.plist"],
     "fix": ["check soft.onnx --chip M4 --fix --random 1 -o fixed.onnx"],
     "estimates": ["estimate net.onnx --chip M1,M4", "estimate mixed.mil --as hexane", "estimate net.onnx --batch 4",
                   "estimate net.onnx --baseline estimate.old", "estimate net.onnx --path --chip M1,M4"],
@@ -26,8 +27,11 @@ CALLS = {
             "run net.onnx --random 1 --level graph", "run net.onnx --random 1 --autoscale --compare none"],
     "compile": ["compile net.onnx -o q.hexane", "compile mixed.mil -o m.hexane --chip M4"],
     "compress": ["compress net.onnx --weights int8 -o c.onnx", "compress net.onnx --budget error:5% -o d.onnx"],
-    "convert": ["convert net.mil n.onnx"], "show": ["show net.mil", "show net.onnx --ops --weights"],
-    "show-open": ["show open.onnx"], "info": ["info p.hexane", "info p.hwx"], "disasm": ["disasm p.hwx"],
+    "convert": ["convert net.mil n.onnx", "convert net.mlpackage n.mil", "convert unit.plist u.mil"],
+    "show": ["show net.mil", "show net.onnx --ops --weights",
+                                                  "show net.mlpackage", "show unit.plist"],
+    "show-open": ["show open.onnx"], "info": ["info p.hexane", "info p.hwx", "info p.anec"],
+    "disasm": ["disasm p.hwx", "disasm p.anec"],
     "diff": ["diff p.hwx p.hwx", "diff p.hwx r.hwx"], "kernels": ["kernels p.hwx"],
     "emulate": ["emulate p.hwx --random 1"], "difference": ["emulate p.hwx --random 1 --diff p.hwx"],
     "bench": ["bench net.mil --device emulator --calls 1 --warmup 0"],
@@ -51,6 +55,7 @@ def prepare(folder: Path) -> None:
     import onnx
 
     saved(small("fp32"), folder), saved(small("fp32"), folder, "net.onnx"), saved(mixed(), folder, "mixed.mil")
+    saved(small("fp32"), folder, "net.mlpackage"), saved(small(), folder, "unit.mil")
     helper = onnx.helper
     for name, kind, shape in ("open", "Relu", ["N", "H"]), ("soft", "Softplus", [1, 32]):
         info = [helper.make_tensor_value_info(value, 1, shape) for value in "xy"]
@@ -64,7 +69,7 @@ def prepare(folder: Path) -> None:
     saved(b.graph, folder, "flat.mil")
     np.savez(folder / "data.npz", x=rng.standard_normal((8, 6)).astype(np.float32), label=rng.integers(0, 4, 8))
     for line in ("run net.onnx --random 1 --report rep", "compile net.mil -o p.hexane", "compile net.mil -o p.hwx",
-                 "compile mixed.mil -o r.hexane",
+                 "compile mixed.mil -o r.hexane", "convert unit.mil unit.plist", "compile net.mil -o p.anec",
                  "edit p.hwx --set task[0].NE.MACCfg.NonlinearMode=none -o r.hwx"):  # fmt: skip
         called(line, folder)
     reference.folder(folder / "lm", *reference.llama_like("llama"))

@@ -66,7 +66,8 @@ def _read(path: Path, *, raw: bool) -> np.ndarray:
         ValueError, EOFError, MemoryError, SyntaxError, RecursionError, TypeError, LookupError, AttributeError,
         OverflowError, tokenize.TokenError,
     ) as error:  # fmt: skip
-        raise FormatError(f"not a .npy file: {error}", where=str(path)) from error
+        hint = "`hexane run` takes pictures and sound too; here they are arrays (.npy)"
+        raise FormatError(f"not a .npy file: {error}", where=str(path), hint=hint) from error
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

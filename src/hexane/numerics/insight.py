@@ -109,9 +109,10 @@ def examine(
         if kind != "engine":
             values.update(graph.evaluate(arrays))
             continue
-        reference_values: dict[Value, np.ndarray] = {
-            v: np.array(arrays[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
-        }
+        with np.errstate(over="ignore"):  # an infinity there is what the layers are looked through for
+            reference_values: dict[Value, np.ndarray] = {
+                v: np.array(arrays[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
+            }
         order: list[Op] = []
 
         def observe(op: Op, result: np.ndarray, layer_values: dict = reference_values, order: list = order) -> None:
