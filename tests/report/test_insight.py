@@ -102,3 +102,13 @@ def test_the_first_layer_that_goes_wrong_is_found() -> None:
     assert insight.first_wrong is not None and insight.first_wrong.name == "y"
     assert insight.first_wrong.nonfinite == 4 * 36
     assert insight.scaling["y"] < 0
+
+
+def test_layers_of_a_state_that_tasks_write_in_place() -> None:
+    """The contents are zero, as a first call finds them."""
+    from codegen.test_states import at_a_place
+    from hexane.report.session import run_network
+
+    row = np.random.default_rng(0).standard_normal((1, 4, 1, 64)).astype(np.float16)
+    done = run_network(at_a_place(), {"row": row}, name="state", insight=True)
+    assert done.insight is not None and done.verdict is not None and done.verdict.word in ("same", "close")

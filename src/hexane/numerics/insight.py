@@ -126,10 +126,18 @@ def examine(
 
 
 def states_of(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
-    """The states of all parts, zero, as a first call finds them; the parts change them in place, one after another."""
+    """The states of all parts, zero, as a first call finds them; the parts change them in place, one after another.
+
+    Contents of a state that tasks write in place are a tensor of the first part that reads them; zeros for tensors that
+    the network is given are among these, too.
+    """
     states: dict[str, np.ndarray] = {}
+    results: set[str] = set()
     for _, graph in parts:
-        states.update(graph.make_state())
+        types = {value.name: tensor_of(value.type) for value in graph.main.inputs if value.name not in results}
+        for name, tensor in types.items():
+            states.setdefault(name, np.zeros(tensor.shape, tensor.carrier))
+        results |= {value.name for value in graph.main.outputs}
     return states
 
 
