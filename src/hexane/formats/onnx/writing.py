@@ -81,7 +81,7 @@ class Writing:
     def type_of(self, dtype: str) -> int:
         """ONNX's number of a dtype; UnsupportedError where it has none."""
         if dtype not in _TYPES:
-            raise UnsupportedError(f"ONNX has no values of dtype {dtype}", hint="write .mlpackage or .mil")
+            raise UnsupportedError(f"values of dtype {dtype} are not written to ONNX", hint="write .mlpackage or .mil")
         return int(getattr(self.onnx.TensorProto, _TYPES[dtype]))
 
     def constant(self, array: np.ndarray, dtype: str, name: str = "constant") -> str:
