@@ -34,7 +34,7 @@ def run(
         surfaces.append(layout.surface("z", "input", tasks.Z))
         inputs["z"] = layout.to_bytes(z)
     image = tasks.program([task], const, surfaces)
-    program = hexane.emulator.Program.of(image.to_bytes())
+    program = hexane.emulator.EmulatedProgram.of(image.to_bytes())
     strict = hexane.emulator.run(program, inputs, until=0).outputs["y"].reshape(-1)
     for _ in range(3):  # checked, made ready, run again; the bytes that no task writes are zero
         raw = hexane.emulate(program, inputs, sanitize=False)["y"].reshape(-1)

@@ -111,6 +111,19 @@ def _signal(b: GraphBuilder, x: Value) -> Value:
     return b.reshape(x=longer, shape=[1, 1, 16, 64])
 
 
+def _normalised(b: GraphBuilder, x: Value) -> Value:
+    """A norm over batches with its numbers known: a shift and a scale of each channel."""
+    return b.mul(x=b.add(x=x, y=weights(1, 32, 1, 1, seed=2)), y=weights(1, 32, 1, 1, scale=1.0))
+
+
+def _written_row(b: GraphBuilder, x: Value) -> Value:
+    """A state of which one row is written at a constant place, and read."""
+    state = b.state("cache", (1, 8, 4, 64))
+    old = b.read_state(input=state)
+    b.write_state(data=b.slice_update(x=old, update=x, begin=[0, 0, 1, 0], end=[1, 8, 2, 64]), input=state)
+    return b.relu(x=b.read_state(input=state))
+
+
 EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "clip": (_one("clip", alpha=np.float16(-0.5), beta=np.float16(0.75)), (MAP,)),
     "elu": (_one("elu", alpha=np.float16(1)), (MAP,)),
@@ -170,6 +183,9 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "matrix_chain": (_norm_of_product, ((1, 16, 64),)),
     "byte_chain": (_byte_layers, (MAP,)),
     "convolution_to_pixels": (_sub_pixels, (MAP,)),
+    "batch_norm": (_normalised, (MAP,)),
+    "function_and_residual": (lambda b, x: b.add(x=x, y=b.gelu(x=x, mode="EXACT")), ((1, 64, 1, 1),)),
+    "slice_update": (_written_row, ((1, 8, 1, 64),)),
 }
 """Recipe -> what builds its network, and the shapes of the inputs."""
 
@@ -177,5 +193,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "engine_table": {"accuracy": "fast"},
     "matrix_chain": {"dialect": "apple"},
     "byte_chain": {"dialect": "apple"},
+    "batch_norm": {"dialect": "apple"},
+    "function_and_residual": {"dialect": "apple"},
 }
 """How a network is compiled where the default does not take the recipe."""
