@@ -28,6 +28,16 @@ def test_import_loads_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+def test_the_map_of_the_private_interface_is_printed_without_the_runtime():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom hexane.cli.main import app\n"
+        "print(CliRunner().invoke(app, ['api', 'evaluateWithModel:']).stdout)\n"
+        "print(sorted({'numpy', 'hexane.program', 'hexane.graph', 'hexane.runtime.devices'} & set(sys.modules)))"
+    )
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert "_ANEClient evaluateWithModel:options:request:qos:error:" in lines and lines[-2] == "[]"
+
+
 def test_errors_say_where_and_what_to_do():
     error = FormatError("the magic is 0x0", offset=0, where="a.hwx", hint="is this an engine program?")
     assert str(error) == "a.hwx at byte 0x0: the magic is 0x0; is this an engine program?"

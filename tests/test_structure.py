@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src"
 FACADES = {
     ("hexane.graph.ir", "hexane.formats.networks"),  # graph.save, graph.to_mil
-    ("hexane.program.program", "hexane.runtime"),  # program.run, program.on
+    ("hexane.program.program", "hexane.runtime.devices"),  # program.run, program.on
     ("hexane.program.program", "hexane.timing"),  # program.estimate
 }
 

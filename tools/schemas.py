@@ -21,7 +21,7 @@ SCHEMAS = ROOT / "src" / "hexane" / "report" / "schemas"
 WORD = re.compile(r"[a-z][a-z0-9_]*")
 BY_NAME = frozenset(
     "inputs outputs seconds evidence host_types ranges registers fields reasons done recipes engines counts parts_us "
-    "rounding events totals_by kinds shapes formats by_verdict".split()
+    "rounding events totals_by kinds macs_by_kind before shapes formats by_verdict".split()
 )
 """Members whose keys are names of values, ops, types or stages, whatever they look like in small networks."""
 MEASURED = frozenset(

@@ -104,6 +104,13 @@ def test_input_from_an_archive(softmax, tmp_path: Path) -> None:
         _run(softmax[0], "--input", f"x={tmp_path / 'x.npz'}")
 
 
+def test_a_picture_is_sent_to_the_command_that_takes_pictures(softmax, tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffd9"))
+    with pytest.raises(HexaneError, match=r"not a \.npy file") as caught:
+        _run(softmax[0], "--input", f"x={tmp_path / 'x.jpg'}")
+    assert "`hexane run` takes pictures" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("inputs", [None, [np.zeros(77)], {"image": np.zeros(77, np.float16), 0: None}])
 def test_inputs_that_are_no_mapping_of_names(facts: Path, inputs) -> None:
     with pytest.raises(UsageError):

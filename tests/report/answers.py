@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from hexane.cli.main import app
@@ -19,17 +20,23 @@ CALLS = {
     "registers": ["registers TID", "registers 0x128"],
     "checks": ["check net.mil --chip M1,M4,A12", "check net.onnx --random 1", "check mixed.mil --coreml",
                "check soft.onnx --chip M4 --as apple --random 1", "check net.onnx --baseline check.old",
-               "check net.mlpackage", "check unit.plist"],
+               "check net.mlpackage", "check unit.plist",
+               "check old.mlmodel", "check net.mlmodelc"],
     "fix": ["check soft.onnx --chip M4 --fix --random 1 -o fixed.onnx"],
     "estimates": ["estimate net.onnx --chip M1,M4", "estimate mixed.mil --as hexane", "estimate net.onnx --batch 4",
-                  "estimate net.onnx --baseline estimate.old", "estimate net.onnx --path --chip M1,M4"],
+                  "estimate net.onnx --baseline estimate.old", "estimate net.onnx --path --chip M1,M4",
+                  "estimate old.mlmodel", "estimate net.mlmodelc"],
     "run": ["run net.onnx --random 1", "run soft.onnx --random 1 --chip M4", "run p.hexane --random 1",
-            "run net.onnx --random 1 --level graph", "run net.onnx --random 1 --autoscale --compare none"],
-    "compile": ["compile net.onnx -o q.hexane", "compile mixed.mil -o m.hexane --chip M4"],
+            "run net.onnx --random 1 --level graph", "run net.onnx --random 1 --autoscale --compare none",
+            "run old.mlmodel --random 1 --autoscale", "run net.mlmodelc --random 1"],
+    "compile": ["compile net.onnx -o q.hexane", "compile mixed.mil -o m.hexane --chip M4",
+                "compile old.mlmodel -o o.hexane", "compile net.mlmodelc -o c.hexane"],
     "compress": ["compress net.onnx --weights int8 -o c.onnx", "compress net.onnx --budget error:5% -o d.onnx"],
-    "convert": ["convert net.mil n.onnx", "convert net.mlpackage n.mil", "convert unit.plist u.mil"],
+    "convert": ["convert net.mil n.onnx", "convert net.mlpackage n.mil", "convert unit.plist u.mil",
+                "convert old.mlmodel o.mil", "convert net.mlmodelc c.mil"],
     "show": ["show net.mil", "show net.onnx --ops --weights",
-                                                  "show net.mlpackage", "show unit.plist"],
+             "show net.mlpackage", "show unit.plist", "show old.mlmodel",
+             "show net.mlmodelc"],
     "show-open": ["show open.onnx"], "info": ["info p.hexane", "info p.hwx", "info p.anec"],
     "disasm": ["disasm p.hwx", "disasm p.anec"],
     "diff": ["diff p.hwx p.hwx", "diff p.hwx r.hwx"], "kernels": ["kernels p.hwx"],
@@ -56,6 +63,9 @@ def prepare(folder: Path) -> None:
 
     saved(small("fp32"), folder), saved(small("fp32"), folder, "net.onnx"), saved(mixed(), folder, "mixed.mil")
     saved(small("fp32"), folder, "net.mlpackage"), saved(small(), folder, "unit.mil")
+    (folder / "net.mlmodelc").mkdir()
+    saved(small("fp32"), folder, "net.mlmodelc/model.mil")
+    _write_old(folder / "old.mlmodel")
     helper = onnx.helper
     for name, kind, shape in ("open", "Relu", ["N", "H"]), ("soft", "Softplus", [1, 32]):
         info = [helper.make_tensor_value_info(value, 1, shape) for value in "xy"]
@@ -91,6 +101,20 @@ def prepare(folder: Path) -> None:
         ("estimate net.onnx", "estimate.old"),
     ):
         (folder / file).write_text(called(f"{line} --json", folder))
+
+
+def _write_old(path: Path) -> None:
+    """A model of before ML programs, one layer, by Apple's own message types."""
+    messages = pytest.importorskip("coremltools.proto.Model_pb2")
+    model = messages.Model(specificationVersion=4)
+    model.neuralNetwork.arrayInputShapeMapping = 1
+    for name, feature in ("x", model.description.input.add()), ("y", model.description.output.add()):
+        feature.name = name
+        feature.type.multiArrayType.dataType = 65568
+        feature.type.multiArrayType.shape.extend((1, 4, 6, 6))
+    layer = model.neuralNetwork.layers.add(name="r", input=["x"], output=["y"])
+    layer.activation.ReLU.SetInParent()
+    path.write_bytes(model.SerializeToString())
 
 
 def called(line: str, folder: Path) -> str:

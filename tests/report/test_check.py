@@ -14,7 +14,7 @@ from hexane.chips import CHIPS
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.program.package import mil_of
-from hexane.restrictions.objections import RULES, objections
+from hexane.restrictions.objections import RULES, objections, placed_by_apple
 from report.networks import command, mixed, saved, small
 
 
@@ -356,6 +356,18 @@ def test_linear_takes_constant_weights_only(chip: str) -> None:
     rows = {row.op: row for row in hexane.check(b.graph, chip=chip).rows}
     assert (rows["linear"].apple, rows["matmul"].apple) == ("host", "engine")
     assert rows["linear"].hexane == "host"
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("kind", ["greater", "equal", "add"])
+def test_indices_are_never_to_be_converted_and_doubles_are(chip: str, kind: str) -> None:
+    for dtype in ("int64", "fp64"):
+        b = GraphBuilder()
+        x, y = b.input("x", (1, 64), dtype), b.input("y", (1, 64), dtype)
+        b.output(b.op(kind, x=x, y=y))
+        (op,) = [op for op in b.graph.main.ops if op.type == kind]
+        for said in (placed_by_apple(op, chips.get(chip)).advice, hexane.check(b.graph, chip).rows[-1].advice):
+            assert ("convert" in said) == (dtype == "fp64") and ("2048" in said) == (dtype == "int64"), said
 
 
 def test_advice_for_work_on_indices_is_about_the_indices() -> None:

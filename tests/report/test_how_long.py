@@ -42,6 +42,25 @@ def test_every_launch_and_the_host_count(tmp_path: Path) -> None:
     assert both["program"]["parts"]["launch_us"] > 3 * 50
 
 
+def test_the_answer_counts_launches(tmp_path: Path) -> None:
+    text = command("estimate", saved(small(), tmp_path))
+    assert " us with 1 launch; " in text
+    (both,) = command("estimate", saved(mixed(), tmp_path), "--json")["how_long"]
+    assert " us with 2 launches" in both["answer"] and both["program"]["parts"]["launches"] == 2
+
+
+def test_nothing_to_multiply_is_no_share(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 8, 16, 16), "fp16"), name="y"))
+    model, page = saved(b.graph, tmp_path), tmp_path / "page"
+    said = command("run", model, "--random", "1", "--report", page)
+    said += command("compile", model, "-o", tmp_path / "p.hwx", "--stats") + command("report", page)
+    assert "nothing to multiply" in said and "100.0" not in said
+    assert "There is nothing to multiply; no op stays on the host." in (page / "report.json").read_text()
+    html = (page / "index.html").read_text()
+    assert "<b>100.0%</b>" not in html
+
+
 def test_a_recurrent_layer_on_the_host_is_the_hosts_time(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     b = GraphBuilder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,14 @@ def test_the_first_layer_that_goes_wrong_is_found() -> None:
     assert insight.first_wrong is not None and insight.first_wrong.name == "y"
     assert insight.first_wrong.nonfinite == 4 * 36
     assert insight.scaling["y"] < 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_inputs_beyond_fp16_are_looked_through_without_a_word_of_numpys() -> None:
+    graph = small()
+    inputs = {"x": np.full((1, 16, 8, 8), 1e6, np.float32)}
+    insight = examine(_parts(hexane.compile(graph)), inputs, every_value(graph, {"x": inputs["x"]}))
+    assert [layer.name for layer in insight.layers] == ["r", "s", "out"] and np.isinf(insight.values["out"]).all()
 
 
 def test_layers_of_a_state_that_tasks_write_in_place() -> None:

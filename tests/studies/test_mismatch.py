@@ -16,7 +16,7 @@ from hexane.cli.main import app
 from hexane.errors import HexaneError
 from hexane.program.run import Device
 from hexane.report.schema import check_answer
-from hexane.runtime import device_named
+from hexane.runtime.devices import device_named
 from hexane.studies.mismatch import write_report
 from hexane.studies.verify import verify
 from report.networks import saved, small

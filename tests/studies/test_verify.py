@@ -11,6 +11,7 @@ import pytest
 import hexane
 from hexane.program.run import Device
 from hexane.runtime import power
+from hexane.runtime.devices import device_named
 from hexane.runtime.devices.coreml import CoreMLDevice
 from hexane.runtime.machine import Machine
 from hexane.studies import verify as study
@@ -100,7 +101,7 @@ def test_time_against_the_prediction(network, monkeypatch: pytest.MonkeyPatch) -
     found = verify(*network, Pretends(as_engine), calls=2)
     times = [check for check in found.checks if check.name == "time"]
     assert times[0].speaks in (FOR, AGAINST) and "predicted" in times[0].text  # which one is this machine's affair
-    emulated = verify(*network, hexane.runtime.device_named("virtual:omarchy"), calls=1)
+    emulated = verify(*network, device_named("virtual:omarchy"), calls=1)
     assert emulated.word == EMULATED and "no measurement" in next(c.text for c in emulated.checks if c.name == "time")
 
 

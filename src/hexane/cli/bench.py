@@ -49,9 +49,9 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.networks import open_network
         from hexane.cli.progress import Bar
         from hexane.program import input_ports
-        from hexane.runtime import device_named
         from hexane.runtime.bench import append_row, require_counts
         from hexane.runtime.bench import bench as measure
+        from hexane.runtime.devices import device_named
         from hexane.runtime.files import require_writable
         from hexane.runtime.inputs import gather
 

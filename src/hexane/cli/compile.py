@@ -185,13 +185,12 @@ def _bytes(text: str) -> int:
 def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: bool) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.program.anec import described
+    from hexane.program.attribution import share_text
 
     numbers = answer["stats"]
     if answer["output"]:
-        typer.echo(
-            f"{answer['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
-            f"multiply-accumulates on the engine ({answer['seconds']:.2f} s)"
-        )
+        took = f"{share_text(numbers)} ({answer['seconds']:.2f} s)"
+        typer.echo(f"{answer['output']}: {numbers['tasks']} tasks on the engine, {took}")
     for surface in answer["surfaces"]:
         typer.echo(f"  {described(surface)}")
     for reason, count in answer["weights"].items():
@@ -203,11 +202,12 @@ def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: 
         return
     title(f"{answer['model']} for {answer['chip']}")
     evidence = ", ".join(f"{count} {name}" for name, count in numbers["evidence"].items()) or "none"
+    share = f", {numbers['macs_on_engine']:.2%} on the engine" if numbers["macs"] else ""
     rows: list[list[Any]] = [
         ["segments", f"{numbers['engine_segments']} engine, {numbers['host_segments']} host"],
         ["tasks", f"{numbers['tasks']} ({evidence})"],
         ["ops", f"{numbers['ops']}, of which {sum(numbers['host_ops'].values())} on the host"],
-        ["multiply-accumulates", f"{numbers['macs']:,}, {numbers['macs_on_engine']:.2%} on the engine"],
+        ["multiply-accumulates", f"{numbers['macs']:,}{share}"],
         ["constants", f"{numbers['const_bytes']:,} bytes"],
         ["scratch", f"{numbers['scratch_bytes']:,} bytes"],
         ["compiled in", f"{answer['seconds']:.2f} s"],

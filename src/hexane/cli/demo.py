@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json, print_rows, title
         from hexane.cli.progress import Bar
         from hexane.files import plain_errors
+        from hexane.program.attribution import share_text
         from hexane.report.demo import demonstrate
         from hexane.runtime.kernels import seconds_text
 
@@ -50,8 +51,7 @@ def register(app: typer.Typer) -> None:
                 rows = [["found", part.text]]
                 if part.session.program is not None:
                     stats = part.session.program.stats()
-                    share = f"{stats['macs_on_engine']:.1%} of the multiply-accumulates"
-                    rows.append(["engine", f"{stats['tasks']} tasks, {share}"])
+                    rows.append(["engine", f"{stats['tasks']} tasks, {share_text(stats)}"])
                 for row in part.session.agreements:
                     by = part.session.wanted.by if part.session.wanted else ""
                     bad = f"{row.nonfinite} values infinite or NaN; " if row.nonfinite else ""

@@ -155,7 +155,7 @@ def register(app: typer.Typer) -> None:
 
 def opened(name: str, *, level: str) -> Device:
     """The device of a name; UsageError for a level that is no device's."""
-    from hexane.runtime import device_named
+    from hexane.runtime.devices import device_named
 
     device = device_named(name)
     if device.name != "emulator" and level != "engine":

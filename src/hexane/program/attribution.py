@@ -91,6 +91,13 @@ def share_on_engine(engine_macs: int, macs: int, host_ops: int) -> float:
     return engine_macs / macs if macs else float(not host_ops)
 
 
+def share_text(counts: Mapping[str, Any], whole: str = "the") -> str:
+    """That share in words, of `Program.stats()` or the totals of `hexane.check`."""
+    return (
+        f"{counts['macs_on_engine']:.1%} of {whole} multiply-accumulates" if counts["macs"] else "nothing to multiply"
+    )
+
+
 def value_name(described: str) -> str:
     """The name in what ``Op.describe`` gives."""
     _, _, quoted = described.partition(" ")

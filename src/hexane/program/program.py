@@ -76,7 +76,7 @@ class Program:
         Parameters
         ----------
         inputs : name -> array of the declared shape.
-        device : "emulator", another name of ``hexane.runtime.DEVICES``, or a device object.
+        device : "emulator", another name of ``hexane.runtime.devices.DEVICES``, or a device object.
         level : "engine" runs the tasks, "graph" evaluates the network with the engine's arithmetic.
         state : from :meth:`make_state`, changed in place; without one every call begins with zeros.
 
@@ -84,15 +84,15 @@ class Program:
         ------
         UsageError : a missing input or one of another shape.
         """
-        from hexane import runtime
+        from hexane.runtime import devices
 
-        return runtime.run(self, inputs, device=device, level=level, state=state)
+        return devices.run(self, inputs, device=device, level=level, state=state)
 
     def on(self, device: str | Device = "emulator", level: str = "engine") -> Session:
         """A session that keeps the program loaded: ``with program.on("linux") as session: session.run(inputs)``."""
-        from hexane import runtime
+        from hexane.runtime import devices
 
-        return runtime.session(self, device=device, level=level)
+        return devices.session(self, device=device, level=level)
 
     def estimate(self, chip: str | None = None) -> Estimate:
         """Time and energy on a chip, by default the program's own (see ``hexane.timing.estimate``)."""

@@ -47,7 +47,8 @@ def figures(data: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"network": run["model"], "chip": run["chip"], "level": run["level"]}
     if placement:
         found["ops on the engine"] = f"{placement['totals']['engine_ops']} of {placement['totals']['ops']}"
-        found["multiply-accumulates on the engine"] = f"{placement['totals']['macs_on_engine']:.2%}"
+        if placement["totals"]["macs"]:
+            found["multiply-accumulates on the engine"] = f"{placement['totals']['macs_on_engine']:.2%}"
     if run["program"]:
         found["tasks"] = run["program"]["tasks"]
         found["host segments"] = run["program"]["host_segments"]

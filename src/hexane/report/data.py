@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import hexane
-from hexane.program.attribution import value_name
+from hexane.program.attribution import share_text, value_name
 from hexane.report.lanes import rows_of
 
 if TYPE_CHECKING:
@@ -49,10 +49,9 @@ def verdict(session: Session) -> str:
     if session.placement is not None:
         totals = session.placement.totals
         host = totals["host_ops"]
-        parts.append(
-            f"{totals['macs_on_engine']:.1%} of the multiply-accumulates run on the engine"
-            + (f"; {host} of {totals['ops']} ops stay on the host." if host else ", and so does every op.")
-        )
+        share = f"{share_text(totals)} run on the engine" if totals["macs"] else "There is nothing to multiply"
+        stay = f"; {host} of {totals['ops']} ops stay on the host." if host else "; no op stays on the host."
+        parts.append(share + stay)
     return " ".join(parts)
 
 

@@ -39,10 +39,10 @@ class HowLong:
             us = self.network.latency_us
             takes = f"takes about {us:.0f} us" if us >= LEAST_US else "takes is not known"
             return f"{self.network.chip}: nothing of it runs on the engine; what the host {takes}"
-        reach = f"Apple's compiler would reach about {self.network.latency_us:.0f} us"
+        reach = f"Apple's compiler would reach about {_takes(self.network)}"
         if self.program is None:
             return f"{self.network.chip}: {reach}; of hexane's own program nothing is known: {self.missing}"
-        takes = f"the program that hexane writes takes about {self.program.latency_us:.0f} us"
+        takes = f"the program that hexane writes takes about {_takes(self.program)}"
         return f"{self.network.chip}: {takes}; {reach}{self.why}"
 
     @property
@@ -56,13 +56,16 @@ class HowLong:
             return ", nearly the same"
         leading = sorted(differences.items(), key=lambda item: -abs(item[1]))
         phrases = [f"{name} {us:+.0f} us" for name, us in leading if abs(us) >= 0.1 * abs(total)]
-        launches = f" ({self.program.parts.launches} launches, not {self.network.parts.launches})"
-        counts = launches if self.program.parts.launches != self.network.parts.launches else ""
-        return f". The difference: {', '.join(phrases)}{counts}"
+        return f". The difference: {', '.join(phrases)}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: the answer, and the estimate of hexane's program or None."""
         return {"answer": self.answer, "program": self.program.as_dict() if self.program else None}
+
+
+def _takes(one: Estimate) -> str:
+    launches = one.parts.launches
+    return f"{one.latency_us:.0f} us with {launches} launch{'es' * (launches != 1)}"
 
 
 def how_long(graph: Graph, network: Estimate, chip: Chip, interface: str) -> HowLong:

@@ -57,7 +57,7 @@ def run(
 
     Raises UsageError for inputs that do not fit, and what `hexane.load` and `hexane.compile` raise.
     """
-    from hexane.runtime import device_named
+    from hexane.runtime.devices import device_named
 
     path = Path(model) if isinstance(model, str | os.PathLike) else None
     folder = None if report is None else Path(report)

@@ -26,6 +26,7 @@ from hexane.numerics.insight import Insight, every_value, examine
 from hexane.numerics.stored import stored_in_fp16
 from hexane.passes.apple_forms import applied
 from hexane.program import Program
+from hexane.program.attribution import share_text
 from hexane.report.check import CheckReport, check, check_program
 from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.restrictions.remarks import remarks
@@ -425,7 +426,7 @@ def _first_answer(program: Program) -> str:
     stats = program.stats()
     if not stats["tasks"]:
         return "nothing of it is for the engine"
-    summary = f"{stats['tasks']} tasks, {stats['macs_on_engine']:.1%} of the multiply-accumulates on the engine"
+    summary = f"{stats['tasks']} tasks on the engine, {share_text(stats)}"
     return f"{summary}, {program.estimate().latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
 
 

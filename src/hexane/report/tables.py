@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hexane.program.attribution import share_text
 from hexane.runtime.kernels import seconds_text
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run_facts(session: Session) -> Rows:
         stats = session.program.stats()
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
-        rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
+        rows.append(["on the engine", share_text(stats, f"{stats['macs']:,}")])
     if any(cost.error for cost in session.costs):
         rows.append(["accuracy", _accuracy_text(session)])
     if session.run is not None:
@@ -93,8 +94,7 @@ def check_title(report: CheckReport) -> tuple[str, str]:
     whose = f"{report.chip} ({report.generation}), {WHOSE[report.question]}"
     if not report.known:
         return f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}", ""
-    macs = f"{totals['macs_on_engine']:.1%} of the multiply-accumulates" if totals["macs"] else "nothing to multiply"
-    first = f"{whose}: {totals['engine_ops']} of {totals['ops']} ops on the engine, {macs}"
+    first = f"{whose}: {totals['engine_ops']} of {totals['ops']} ops on the engine, {share_text(totals)}"
     other = "apple" if report.question == "hexane" else "hexane"
     count = totals[f"{other}_ops"]
     if count is None:

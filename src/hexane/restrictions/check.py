@@ -19,7 +19,7 @@ from hexane.restrictions.rule import DIRECT, INTERFACES, Hit, Rule
 from hexane.restrictions.shapes import SURFACES
 from hexane.restrictions.subject import Subject
 
-TOLD_BY_RULES = frozenset({"extent", "runtime_weight", "element_type", "static_shape"})
+TOLD_BY_RULES = frozenset({"extent", "runtime_weight", "element_type", "float_type", "static_shape"})
 """Limits that a rule above speaks of with the words of its reports."""
 DEFAULT_CHIP = "M4"
 

@@ -7,7 +7,7 @@ docs/reference/generations.md 1); a rule never speaks of the code generator, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, suppor
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
-from hexane.graph.types import STRINGS, TensorType
+from hexane.graph.types import FLOATS, INTS, STRINGS, TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
 from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
@@ -117,7 +117,7 @@ def placed_by_apple(op: Op, chip: Chip) -> OpPlacement:
         return OpPlacement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)
     against = objections(op, chip)
     whole = [objection for objection in against if objection.rule.endswith("operation")]
-    types = [objection for objection in against if objection.rule in ("element_type", "text")]
+    types = [objection for objection in against if objection.rule in ("element_type", "float_type", "text")]
     against = whole or against  # of an op that the compiler lacks, types and extents are beside the point
     if against:
         helps = types if whole else against  # written with other ops it would have the same types
@@ -177,15 +177,24 @@ def text(op: Op, chip: Chip) -> Found:
 
 
 @rule(
-    "leave work on indices to the host, or end the engine part before it (fp16 holds every integer up to 2048 only); "
-    "convert other types to fp16",
+    "leave work on indices to the host, or end the engine part before it (fp16 holds every integer up to 2048 only)",
     "docs/reference/limits.md 1.3",
 )
 def element_type(op: Op, chip: Chip) -> Found:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
+    return _of_type(op, INTS - {"int8", "uint8"})
+
+
+@rule("convert it to fp16", "docs/reference/limits.md 1.3")
+def float_type(op: Op, chip: Chip) -> Found:
+    """{value} is {dtype}, and the engine computes in fp16"""
+    return _of_type(op, FLOATS - {"fp16", "fp32"})
+
+
+def _of_type(op: Op, dtypes: Set[str]) -> Found:
     positions = [v for name in _POSITIONS if isinstance(v := op.inputs.get(name), Value)]
     for value in _tensors(op):
-        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool", *STRINGS) and value not in positions:
+        if value.dtype in dtypes and value not in positions:
             return {"value": value.name, "dtype": value.dtype, "limit": "fp16"}
     return None
 
