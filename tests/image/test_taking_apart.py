@@ -77,6 +77,29 @@ def test_info_says_where_tasks_read_and_write(program: Path) -> None:
     assert "a row of 32 bytes every 512" in rows[-1]["does"]
 
 
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (lambda b, x: b.conv(x=x, weight=np.ones((8, 8, 3, 3), np.float16), pad=[1] * 4, pad_type="custom"),
+         "convolution, padding 1 x 1"),
+        (lambda b, x: b.conv(x=x, weight=np.ones((8, 8, 5, 3), np.float16), strides=[2, 2], pad=[2, 2, 1, 1],
+                             pad_type="custom"), "convolution, stride 2 x 2, padding 2 x 1"),
+        (lambda b, x: b.conv(x=x, weight=np.ones((8, 1, 3, 3), np.float16), groups=8, pad_type="valid"),
+         "depthwise convolution"),
+        (lambda b, x: b.conv(x=x, weight=np.ones((8, 8, 1, 1), np.float16), pad_type="valid"), "convolution"),
+        (lambda b, x: b.max_pool(x=x, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"), "maximum, stride 2 x 2"),
+    ],
+)  # fmt: skip
+def test_info_says_what_goes_over_the_input(chip: str, layer, words: str, tmp_path: Path) -> None:
+    """Stride and padding as the network has them."""
+    b = GraphBuilder()
+    b.output(layer(b, b.input("x", (1, 8, 16, 16), "fp16")), name="y")
+    hexane.compile(b.graph, chip=chip).images[0].save(tmp_path / "a.hwx")
+    (row,) = json.loads(run("info", tmp_path / "a.hwx", "--json").stdout)["tasks"]
+    assert row["does"] == words
+
+
 def test_info_ends_where_a_task_is_refused(program: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.hwx"
     done = run("edit", program, "--set", "task[1].Common.InDim.Win=32", "-o", broken)

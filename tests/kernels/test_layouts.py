@@ -29,6 +29,17 @@ def test_what_apples_bytes_show_and_what_follows_by_analogy():
         assert analogy.inferred
 
 
+def test_a_strided_kernel_of_dense_weights_says_what_is_inferred():
+    """A kernel with steps of two is a sparse stream, whatever its weights; no program shows two lanes a core."""
+    (reason,) = KernelLayout(32, 3, 3, 3, ocg=1, stride=(2, 2), sparse=True).inferred
+    assert reason == (
+        "strided kernels, sparse streams even of dense weights, of 2 lanes a core: "
+        "programs show one and multiples of four"
+    )
+    for outputs, ocg in ((16, 0), (64, 2)):
+        assert KernelLayout(outputs, 3, 3, 3, ocg=ocg, stride=(2, 2), sparse=True).inferred == ()
+
+
 def test_lanes_beyond_the_cap_make_several_passes():
     """768 outputs of a small map are 512 channels with 32 lanes, then 256 with 16."""
     layout = KernelLayout(768, 4, ocg=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hexane
+from hexane.cli.main import app
 from hexane.errors import UsageError
 from hexane.graph import Graph, GraphBuilder
 
@@ -52,6 +55,18 @@ def test_the_content_lies_where_the_reader_looks(tmp_path: Path, header: int | N
     expected = program.run(x)
     got = hexane.emulate(hexane.open_image(path), {"input0": x["x"], "input1": x["h"], "input2": x["c"]})
     assert np.array_equal(got["output0"], expected["new_h"]) and np.array_equal(got["output1"], expected["carry"])
+
+
+@pytest.mark.parametrize(("header", "reader", "other"), [(0x1000, "omarchy", "0x800"), (0x800, "libane", "0x1000")])
+def test_the_command_says_who_reads_the_header(tmp_path: Path, header: int, reader: str, other: str) -> None:
+    network, path = tmp_path / "cell.mil", tmp_path / "cell.anec"
+    network.write_text(cell().to_mil())
+    arguments = ["compile", str(network), "--chip", "M1", "--anec-header", f"{header:#x}", "-o", str(path)]
+    lines = CliRunner().invoke(app, arguments).output.splitlines()
+    (line,) = [line for line in lines if "header of" in line]
+    said = re.fullmatch(r"  header of (0x\w+) bytes, for (.*) \(.*: --anec-header (0x\w+)\)", line)
+    assert said and reader in said[2] and said[3] == other
+    assert read_as_libane(path.read_bytes(), int(said[1], 16))["text"][0][:4] != bytes(4)
 
 
 def test_names_order_and_layout_stand_beside_the_package(tmp_path: Path) -> None:

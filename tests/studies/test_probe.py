@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from hexane.arithmetic.hypotheses import ALL, assume
+from hexane.cli.main import app
 from hexane.codegen.recipes.registry import all_recipes
 from hexane.codegen.select import load_recipes
 from hexane.errors import FormatError, UsageError
@@ -111,6 +113,30 @@ def test_an_engine_that_hangs_is_not_asked_again() -> None:
 
     answers = ask(Hangs(), "M1", only=["post-scale", "acc-bias"])
     assert [answer.error for answer in answers.answers] == ["did not finish", "not asked: did not finish"]
+
+
+def test_what_apples_compiler_has_no_op_for_is_not_asked(tmp_path: Path) -> None:
+    """The status says that all was answered that can be; the name of the rest and the reason are printed."""
+    file = tmp_path / "a.json"
+    asks = [part for name in ("recipe-sliding_windows", "post-scale", "byte-store") for part in ("--only", name)]
+    result = CliRunner().invoke(app, ["probe", "--device", "virtual:macos", "--chip", "M1", *asks, "-o", str(file)])
+    assert result.exit_code == 0, result.output
+    errors = {answer.question: answer.error for answer in load(file).answers}
+    assert errors["recipe-sliding_windows"] == "not asked: Apple's compiler has no sliding_windows for M1"
+    assert (errors["post-scale"], errors["byte-store"]) == ("", NOT_OURS)
+    assert "recipe-sliding_windows" in result.output and "1 of 3 questions answered" in result.output
+
+
+@pytest.mark.parametrize("words", ["InvalidMILProgram (an op that the compiler has)", "the daemon is gone"])
+def test_other_refusals_are_no_answers(words: str) -> None:
+    class Refuses(Device):
+        name, networks = "macos", True
+
+        def load(self, segment):
+            raise DeviceError(words)
+
+    names = ["post-scale", *(["recipe-sliding_windows"] if "daemon" in words else [])]
+    assert [answer.error for answer in ask(Refuses(), "M1", only=names).answers] == [words] * len(names)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def register(app: typer.Typer) -> None:
         from hexane.errors import UsageError
         from hexane.files import plain_errors, write_whole
         from hexane.lowering.accuracy import costs
-        from hexane.program.anec import written_surfaces
+        from hexane.program.anec import written_beside
         from hexane.program.package import require_ending
         from hexane.report.dot import graph_of_tasks
         from hexane.report.dump import Dump
@@ -131,6 +131,7 @@ def register(app: typer.Typer) -> None:
         if output is not None:
             with plain_errors(output):
                 program.save(output, anec_header=header_bytes)
+        package = written_beside(output) if output and output.suffix == ".anec" else {}
         changes = costs(program.graph) if program.graph else ()
         answer = {
             "schema": "hexane-compile/1",
@@ -142,7 +143,8 @@ def register(app: typer.Typer) -> None:
             "transformations": [cost.as_dict() for cost in changes],
             "seconds": round(seconds, 3),
             "segments": [{"kind": s.kind, "ops": len(s.ops), "reason": s.reason} for s in program.segments],
-            "surfaces": written_surfaces(output) if output and output.suffix == ".anec" else [],
+            "surfaces": package.get("surfaces", []),
+            "anec_header": package.get("header_bytes"),
             "stats": program.stats(),
             "weights": weights_summary(program.graph.main, chips.get(program.chip).generation) if program.graph else {},
         }
@@ -184,13 +186,15 @@ def _bytes(text: str) -> int:
 
 def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: bool) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.program.anec import described
+    from hexane.program.anec import described, described_header
     from hexane.program.attribution import share_text
 
     numbers = answer["stats"]
     if answer["output"]:
         took = f"{share_text(numbers)} ({answer['seconds']:.2f} s)"
         typer.echo(f"{answer['output']}: {numbers['tasks']} tasks on the engine, {took}")
+    if answer["anec_header"]:
+        typer.echo(f"  {described_header(answer['anec_header'])}")
     for surface in answer["surfaces"]:
         typer.echo(f"  {described(surface)}")
     for reason, count in answer["weights"].items():

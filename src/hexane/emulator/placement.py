@@ -7,7 +7,9 @@ from typing import Any
 
 from hexane.emulator.ends import Operand, OperandSurface, TaskResult
 from hexane.emulator.engine import Engine
+from hexane.emulator.ne import MAXIMUM, SUM
 from hexane.emulator.program import EmulatedProgram
+from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.errors import HexaneError
 from hexane.image import Image
@@ -66,8 +68,8 @@ def _place(end: Operand | TaskResult, names: dict[int, str]) -> str:
 
 
 def _does(task: EngineTask, sources: list[Operand]) -> str:
-    """Steps and turns of the sources and of the result: what a copy is for, mostly."""
-    words = []
+    """The window, then steps and turns of the sources and of the result: what a copy is for, mostly."""
+    words = _window(task.registers) if task.unit == "NE" else []
     for operand in sources:
         which = "" if len(sources) == 1 else f" of source {operand.number}"
         if operand.transposed:
@@ -83,6 +85,21 @@ def _does(task: EngineTask, sources: list[Operand]) -> str:
         words.append("writes channels along the width")
     words += _steps(task.result, "writes")
     return "; ".join(words)
+
+
+def _window(r: Registers) -> list[str]:
+    """What goes over the input, its stride and padding as rows x columns; a copy has none."""
+    mode = r["NE.MACCfg.OpMode"]
+    if mode not in (SUM, MAXIMUM):
+        return []
+    alone = r.flag("Common.GroupConvCfg.UnicastEn")
+    summed = "sum" if r.flag("NE.MACCfg.KernelMode") else "depthwise convolution" if alone else "convolution"
+    groups, columns = r["Common.GroupConvCfg.NumGroups"], r["Common.ConvCfg.Ox"]
+    texts = [summed if mode == SUM else "maximum"] + ([f"{groups} groups"] if groups > 1 else [])
+    stride, padding = (tuple(r[f"Common.ConvCfg.{name}{axis}"] for axis in "yx") for name in "SP")
+    if stride != (1, columns):
+        texts.append(f"stride {stride[0]} x {stride[1] // columns}")
+    return [", ".join(texts + ([f"padding {padding[0]} x {padding[1]}"] if any(padding) else []))]
 
 
 def _steps(end: Operand | TaskResult, verb: str) -> list[str]:

@@ -316,7 +316,10 @@ class KernelLayout:
             reasons.append("a sparse stream with stride 2 along one axis")
         lanes = 1 << self.ocg if full else last
         if self.sparse and lanes % SPARSE_LANES and lanes != 1:
-            reasons.append("a sparse stream whose lanes are not a multiple of four")
+            which = (
+                "sparse streams" if self.stride == (1, 1) else "strided kernels, sparse streams even of dense weights,"
+            )
+            reasons.append(f"{which} of {lanes} lanes a core: programs show one and multiples of four")
         if self.widened and (self.kw != 9 or not self.bias):
             reasons.append("a widened kernel other than 1 x 9 with bias")
         if self.dtype == "e4m3":

@@ -69,10 +69,16 @@ def described_surfaces(surfaces: Iterable[Surface], package: AnecPackage) -> lis
     return rows
 
 
-def written_surfaces(path: Path) -> list[dict[str, Any]]:
-    """The rows that were written beside a package."""
-    rows: list[dict[str, Any]] = json.loads(read_text(path.with_name(path.name + ".json")))["surfaces"]
-    return rows
+def written_beside(path: Path) -> dict[str, Any]:
+    """What was written beside a package: ``header_bytes``, ``read_by``, ``surfaces`` (rows)."""
+    description: dict[str, Any] = json.loads(read_text(path.with_name(path.name + ".json")))
+    return description
+
+
+def described_header(size: int) -> str:
+    """One line for a header of ``size`` bytes: who reads the package, and what the others want."""
+    others = [f"{reader}: --anec-header {other:#x}" for other, reader in READERS.items() if other != size]
+    return f"header of {size:#x} bytes, for {READERS[size]} ({'; '.join(others)})"
 
 
 def described(row: dict[str, Any]) -> str:

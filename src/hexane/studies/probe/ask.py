@@ -11,6 +11,7 @@ import numpy as np
 
 from hexane import __version__ as VERSION
 from hexane import chips
+from hexane.chips.operations import REFUSED, support
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.program import Port, Program, Segment
 from hexane.program.run import Device, Session
@@ -25,6 +26,8 @@ STOPS = (errno.ETIMEDOUT, errno.ECANCELED, errno.ENODEV)
 NOT_ASKED = "not asked: "
 NOT_OURS = f"{NOT_ASKED}the program is edited, and this device takes networks only; ask under Linux"
 NOT_EMULATED = f"{NOT_ASKED}the emulator refuses what no program was seen to do"
+INVALID = "InvalidMILProgram"
+"""What Apple's compiler says of a network that it does not take as it stands."""
 
 EMULATED = ("emulator", "virtual")
 
@@ -76,8 +79,18 @@ def _answer(question: Question, device: Device, chip: str) -> tuple[ProbeAnswer,
     except HexaneError as error:
         stops = getattr(error, "errno", 0) in STOPS
         words = error.message.splitlines()[0]
+        if INVALID in words:
+            words = _not_taken(question, chip) or words
         return ProbeAnswer(question.name, digest, error=words), f"{NOT_ASKED}{words}" if stops else ""
     return ProbeAnswer(question.name, digest, outputs, seconds), ""
+
+
+def _not_taken(question: Question, chip: str) -> str:
+    """That Apple's compiler, which refused the network, is known to have no such op; "" where it has them all."""
+    target = chips.get(chip)
+    types = {op.type for op in question.graph().main.walk()}
+    missing = sorted(op for op in types if support(op, target).verdict == REFUSED)
+    return f"{NOT_ASKED}Apple's compiler has no {', '.join(missing)} for {target.name}" if missing else ""
 
 
 def as_taken(question: Question, device: Device, chip: str) -> Program:
