@@ -46,7 +46,7 @@ TARGET = ROOT / "docs" / "networks.md"
 MOST_RATIO = 1.5
 """Of bytes moved over the compulsory ones: above it the tensors are listed."""
 MOST_NAMES = 4
-BEGINS = (r"\d+ \|", r"\d+ us", r"(same|close|changed|broken) \|")
+BEGINS = (r"\d+ \|", r"\d+ us", r"(?:same|close|changed|broken) \|")
 """What follows a network's name in its lines: of the tables of placement, of predicted times and of verdicts."""
 FOR_TIME = [row.name for row in TRANSFORMATIONS.values() if not (row.for_truth or row.error)]
 """What is switched off one by one."""
