@@ -1,1 +1,25 @@
 """A program on a device: the emulator, Linux, macOS; and what is known of the private interface."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "DEVICES": "hexane.runtime.devices",
+    "Advice": "hexane.runtime.doctor",
+    "DeviceRecord": "hexane.runtime.record",
+    "Diagnosis": "hexane.runtime.doctor",
+    "device_named": "hexane.runtime.devices",
+    "diagnose": "hexane.runtime.doctor",
+    "run": "hexane.runtime.devices",
+    "session": "hexane.runtime.devices",
+}
+
+__all__ = [*_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
