@@ -12,6 +12,7 @@ import pytest
 
 import hexane
 from hexane.errors import UsageError
+from hexane.graph import GraphBuilder
 from hexane.report.lanes import rows_of
 from hexane.report.page import embedded, write_report
 from hexane.report.session import run_network
@@ -34,6 +35,17 @@ def test_the_page_asks_for_nothing_from_outside(report: Path) -> None:
     page = (report / "index.html").read_text()
     assert not re.search(r"""(src|href)=["'](https?:)?//""", page)
     assert "@import" not in page and "<link" not in page
+
+
+@pytest.mark.parametrize(("size", "word"), [(1.0, "same"), (6e4, "broken")])
+def test_a_verdict_has_its_colour(size: float, word: str, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 8, 8), "fp16")
+    b.output(b.add(x=x, y=x, name="y"))
+    done = run_network(b.graph, {"x": np.full((1, 4, 8, 8), size, np.float16)}, name="sum.mil", insight=True)
+    write_report(done, tmp_path / "r")
+    page = (tmp_path / "r" / "index.html").read_text()
+    assert f'<b class="{word}">{word}</b>' in page and ".figures b.broken { color:var(--host); }" in page
 
 
 def test_names_of_a_network_cannot_leave_the_data() -> None:

@@ -55,6 +55,7 @@ def test_the_page_in_a_browser(browser, report: Path) -> None:
     assert names == sorted(names)
     _click(browser, ".flow li[data-name='c']")
     assert "triangular" in browser.find_element("id", "detail").text
+    assert "launches" in browser.find_element("id", "estimate").text
     _click(browser, "[data-kind=tasks]")
     assert "PE" in browser.find_element("id", "table").text or "NE" in browser.find_element("id", "table").text
     assert browser.find_elements("css selector", "#errors rect") and browser.find_elements(

@@ -68,7 +68,7 @@ function flow() {
 }
 
 const COLUMNS = {
-  ops: [["op", "name", null, "b"], ["type", "op"], ["place", "place"], ["evidence", "evidence"], ["MACs", "macs", num], ["error", "error", pct], ["reason", "reason", null, "w"]],
+  ops: [["op", "name", null, "b"], ["place", "place"], ["type", "op"], ["evidence", "evidence"], ["MACs", "macs", num], ["error", "error", pct], ["reason", "reason", null, "w"]],
   tasks: [["task", "id", null, "n"], ["unit", "unit"], ["operation", "operation"], ["shapes", "shapes"], ["op", "op", null, "b"], ["rule", "rule"], ["arithmetic", "evidence"], ["dropped", "dropped", num], ["overflow", "overflow", num], ["table ends", "ends", num]],
   layers: [["layer", "name", null, "b"], ["ops", "op"], ["error", "error", pct], ["made here", "made", pct], ["infinities", "nonfinite", num], ["largest", "largest", num], ["headroom, bits", "headroom_bits", num], ["worst case, bits", "worst_bits", num], ["dropped", "dropped", pct], ["table ends", "table_ends", pct], ["scale, bits", "scale_bits", num]],
 };
@@ -114,7 +114,8 @@ function memory() {
 }
 function estimate() {
   const box = $("#estimate"); if (!box || !D.estimate) return;
-  const rows = [...D.estimate.ops].sort((a, b) => b.us - a.us).slice(0, 12), most = rows.length ? rows[0].us : 1, color = { compute: css("engine"), weights: css("accent"), activations: css("host"), overhead: css("soft") };
+  const parts = D.estimate.parts, beside = [["launches", parts.launch_us], ["host", parts.host_us], ["copies", parts.copies_us]].filter(([, us]) => us).map(([name, us]) => ({ name, us, bottleneck: "overhead" }));
+  const rows = [...D.estimate.ops, ...beside].sort((a, b) => b.us - a.us).slice(0, 12), most = rows.length ? rows[0].us : 1, color = { compute: css("engine"), weights: css("accent"), activations: css("host"), overhead: css("soft") };
   rows.forEach((r) => { const i = el("i", { style: `width:${Math.max(1, 100 * r.us / most)}%;background:${color[r.bottleneck] || css("engine")}` }); const name = el("span", { title: r.name }, brief(r.name)); box.append(name, i, el("em", {}, `${num(r.us)} µs, ${r.bottleneck}`)); });
 }
 flow(); errors(); memory(); estimate();
