@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -149,3 +150,28 @@ def test_the_service_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "shape" in wrong["error"]["message"] and wrong["error"]["code"]
     assert names["answer"]({"x": np.zeros((1, 16, 8, 8)).tolist()}) == right
     names["session"].close()
+
+
+def test_a_process_ends_beside_calls_of_daemon_threads() -> None:
+    """Their calls end with the process: nothing on stderr, status 0."""
+    text = """
+import threading
+import numpy as np
+import hexane
+from hexane.graph import GraphBuilder
+b = GraphBuilder()
+b.output(b.relu(x=b.input("x", (1, 4, 8, 8), "fp16")), name="y")
+session = hexane.compile(b.graph, chip="M1").on("virtual:macos")
+x = {"x": np.ones((1, 4, 8, 8), np.float16)}
+calls = threading.Semaphore(0)
+def repeat():
+    while True:
+        session.run(x)
+        calls.release()
+for _ in range(3):
+    threading.Thread(target=repeat, daemon=True).start()
+for _ in range(200):
+    calls.acquire()
+"""
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -92,7 +92,7 @@ class MacSegment:
         self.segment = segment
         self.written = written
         self.model = model
-        weakref.finalize(self, model.close)  # a session that nobody closed leaves nothing behind either
+        weakref.finalize(self, model.close_last)  # a session that nobody closed leaves nothing behind either
 
     def run(self, values: Values) -> dict[str, np.ndarray]:
         """Outputs by name, as the graph declares them."""

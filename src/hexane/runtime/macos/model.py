@@ -45,6 +45,8 @@ NEEDED = {
 """Classes, each with the selector that makes one."""
 LOAD_AGAIN_S = 0.1
 """One runner found that a load which failed goes through at a second try after this time."""
+LAST_CALL_S = 5
+"""A call that another thread has under way at the end of the process is waited for so long, then unloaded under it."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,13 @@ class MemoryModel:
             last.callback(self._objects.close)
             last.callback(self._bound.close)
             self.unload()
+
+    def close_last(self) -> None:
+        """Close after the call that runs. At the end of the process none follows: a daemon thread's next call waits."""
+        idle = self._lock.acquire(timeout=LAST_CALL_S)
+        self.close()
+        if idle and threading.main_thread().is_alive():
+            self._lock.release()
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
