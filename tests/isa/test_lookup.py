@@ -35,6 +35,37 @@ def test_published_offsets_lead_to_their_fields(offset: int) -> None:
     assert PUBLISHED[offset] in names or PUBLISHED[offset].rpartition(".")[0] in {n.rpartition(".")[0] for n in names}
 
 
+OLDER = (
+    "InputWidth 128 InputHeight 12a InputDepth 12c InputType 130 InputChannels 134 OutputChannels 138 OutputWidth 13c "
+    "OutputHeight 13e OutputDepth 140 KernelWidth 144 BatchSize 14c InputRowStride 178 InputPlaneStride 17c "
+    "InputDepthStride 180 InputBatchStride 184 InputInterleave 1a7 BiasScalar 230 ScaleScalar 232 KernelType 240 "
+    "NeuronType 246 OutputRowStride 260 OutputPlaneStride 264 OutputDepthStride 268 OutputBatchStride 26c "
+    "OutputInterleave 273"
+).split()
+"""Names and bytes of the same notes; kernel height, pads and the output's type stand in the middle of a byte there."""
+
+
+@pytest.mark.parametrize("name, offset", list(zip(OLDER[::2], (int(digits, 16) for digits in OLDER[1::2]))))
+def test_older_names_lie_at_the_bytes_that_they_were_given(name: str, offset: int) -> None:
+    (entry,) = lookup(name)
+    first = (entry.mask & -entry.mask).bit_length() - 1
+    assert 4 * (entry.offset // 4) + first // 8 == offset
+    task = Task("h13")
+    task.set(name, 3)
+    assert task.get(entry.name) == task.get(f"aneTD.{name}") == 3
+
+
+def test_older_names_that_begin_inside_a_byte() -> None:
+    """``0xa000 | KernelHeight * 0x20 | KernelWidth``, ``0x5000 | PadTop * 0x40 | PadLeft * 2`` two bytes on, and
+    ``OutputType * 0x10 | InputType``."""
+    masks = {
+        name: (entry.offset, entry.mask) for name in ("KernelHeight", "PadTop", "PadLeft") for entry in lookup(name)
+    }
+    assert {offset for offset, _ in masks.values()} == {0x144}
+    assert [mask & -mask for _, mask in masks.values()] == [0x20, 0x40 << 16, 2 << 16]
+    assert [(entry.offset, entry.mask & -entry.mask) for entry in lookup("OutputType")] == [(0x130, 0x10)]
+
+
 def test_sections_of_a_task_begin_and_end_where_published() -> None:
     offsets = task_offsets("h13")
     by_block = {block.name: offsets[block.address] for block in family_of("h13").table.blocks}

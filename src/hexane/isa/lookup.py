@@ -1,6 +1,7 @@
 """Look registers and fields up: by name, by the engine's address, by byte offset in a task.
 
-Names may have the prefixes of Apple's debug printer (``aneTD.``, ``aneRegs.``). Offsets are those of a task of H13 that
+Names may have the prefixes of Apple's debug printer (``aneTD.``, ``aneRegs.``), or be those of the first notes on the
+engine (``InputWidth``; `OLDER_NAMES` of the schema). Offsets are those of a task of H13 that
 writes every register, which is the form of the compiler of 2020 (docs/reference/engine-h13.md 4): other tasks leave
 registers out, and `hexane disasm --json` of a program gives theirs.
 """
