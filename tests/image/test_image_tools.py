@@ -140,6 +140,7 @@ def test_edit() -> None:
         ("task[0].Common.InDim.Win=99999", "does not fit"),
         ("surface[q].shape=1x1x1x1", "no surface"),
         ("surface[x].shape=1x1x1", "shape"),
+        ("surface[x].strides=100,100,100,2", "a stride of 100 bytes is no multiple of 64"),
         ("surface[x].flavour=3", "flavour"),
         ("colour=red", "colour"),
         ("scratch_bytes=many", "not a number"),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hexane import isa
 from hexane.errors import HexaneError, UsageError
 from hexane.image.image import Image
+from hexane.image.surface import ALIGNMENT
 
 _TASK = re.compile(r"task\[(\d{1,9}|\*)\]\.(.+)")
 _SURFACE = re.compile(r"surface\[([^\]]+)\]\.(\w+)")
@@ -115,7 +116,14 @@ def _sizes(value: str) -> tuple[int, ...]:
 
 
 def _strides(value: str) -> tuple[int, ...]:
-    return tuple(_number(part) for part in value.split(","))
+    """Bytes along n, c, h, w. A task's strides count 64 bytes, so a surface cannot have others (engine-h13.md 6)."""
+    strides = tuple(_number(part) for part in value.split(","))
+    if odd := [stride for stride in strides[:3] if stride % ALIGNMENT]:
+        up = -(-odd[0] // ALIGNMENT) * ALIGNMENT
+        raise UsageError(
+            f"a stride of {odd[0]} bytes is no multiple of {ALIGNMENT}, and no task can say it", hint=f"write {up}"
+        )
+    return strides
 
 
 _SURFACE_VALUES: dict[str, Callable[[str], object]] = {
