@@ -309,6 +309,8 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("a shape that depends on data", "static_shape", "non_zero", "M4", _one("non_zero", 4, 4)),
     Erratum("sums of integers", "element_type", "add", "M4",
             lambda b: b.add(x=_x(b, *ROWS, dtype="int32"), y=_x(b, *ROWS, dtype="int32", name="y"))),
+    Erratum("sums in double precision", "float_type", "add", "M4",
+            lambda b: b.add(x=_x(b, *ROWS, dtype="fp64"), y=_x(b, *ROWS, dtype="fp64", name="y"))),
     Erratum("words", "text", "identity", "M4", lambda b: b.identity(x=_x(b, *ROWS, dtype="string"))),
     Erratum("six axes", "rank", "relu", "M1", _one("relu", 1, 2, 3, 4, 5, 6)),
     Erratum("an update of what is no state", "update_of_no_state", "slice_update", "M4", _slice_update),
