@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
+from hexane.later import loaded
 
 if TYPE_CHECKING:
     # isort: off
@@ -146,13 +147,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        if name in _API:
-            value = getattr(import_module(_API[name]), name)
-            globals()[name] = value
-            return value
-        if name in _PACKAGES:
-            return import_module(f"hexane.{name}")
-        raise AttributeError(f"module 'hexane' has no attribute {name!r}")
+        return import_module(f"hexane.{name}") if name in _PACKAGES else loaded(__name__, _API, name)
 
 
 def __dir__() -> list[str]:

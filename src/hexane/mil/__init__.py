@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from hexane.later import loaded
 
 _NAMES = {
     "Chain": "hexane.mil.chain",
@@ -27,8 +28,4 @@ __all__ = [*_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(import_module(_NAMES[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'hexane.mil' has no attribute {name!r}")
+    return loaded(__name__, _NAMES, name)

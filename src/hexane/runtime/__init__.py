@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from hexane.later import loaded
 
 _NAMES = {
     "DEVICES": "hexane.runtime.devices",
@@ -20,6 +21,4 @@ __all__ = [*_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return loaded(__name__, _NAMES, name)

@@ -6,8 +6,9 @@ compares it with the emulator under every choice of every hypothesis (docs/numer
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from hexane.later import loaded
 
 _NAMES = {
     "ask": "hexane.studies.probe.ask",
@@ -18,8 +19,4 @@ __all__ = [*_NAMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(import_module(_NAMES[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'hexane.studies.probe' has no attribute {name!r}")
+    return loaded(__name__, _NAMES, name)
