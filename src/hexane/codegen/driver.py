@@ -24,7 +24,6 @@ from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
 from hexane.formats.networks import network_of
-from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
 from hexane.lowering import transformations
@@ -197,7 +196,7 @@ def _compiled(
         context.chip.name,
         dialect,
         graph,
-        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
+        tuple(map(_port, declared.states)),
         results,
     )
 

@@ -18,9 +18,9 @@ from hexane.codegen.fragment import ELEMENT_BYTES
 from hexane.codegen.recipes.shape import slice_bounds
 from hexane.errors import UnsupportedError
 from hexane.graph.builder import GraphBuilder
-from hexane.graph.effects import touched
+from hexane.graph.effects import touched, written
 from hexane.graph.rewrite import clone_function, remove_dead, replace_op, replace_uses
-from hexane.graph.types import StateType
+from hexane.graph.types import tensor_of
 
 if TYPE_CHECKING:
     from hexane.codegen.context import Context
@@ -49,8 +49,7 @@ def order(homes: Mapping[str, str], groups: Sequence[Sequence[Op]]) -> Iterator[
 def in_place(graph: Graph, context: Context) -> tuple[Function, Context, Mapping[str, str]]:
     """The graph's function with states as surfaces, the context that knows their buffers, and the state's results."""
     function = graph.main
-    states = any(isinstance(value.type, StateType) for value in function.inputs)
-    if not (states and context.on.states_in_place):
+    if not (function.states and context.on.states_in_place):
         return function, context, {}
     function = clone_function(function)
     homes, results = as_values(function)
@@ -66,7 +65,7 @@ def as_values(function: Function) -> tuple[Homes, dict[str, str]]:
     """
     homes = Homes()
     results: dict[str, str] = {}
-    for state in [value for value in function.inputs if isinstance(value.type, StateType)]:
+    for state in function.states:
         steps = [op for op in function.ops if state in touched(op)]
         if _stays(state, steps):
             continue
@@ -81,14 +80,12 @@ def as_values(function: Function) -> tuple[Homes, dict[str, str]]:
 
 def _stays(state: Value, steps: Sequence[Op]) -> bool:
     """Whether a state is the host's: of another type than surfaces have, used in blocks, or at places of run time."""
-    type_ = state.type
-    assert isinstance(type_, StateType)
-    if type_.tensor.dtype not in ELEMENT_BYTES or not 1 <= type_.tensor.rank <= 4 or not steps:
+    tensor = tensor_of(state.type)
+    if tensor.dtype not in ELEMENT_BYTES or not 1 <= tensor.rank <= 4 or not steps:
         return True
     if any(op.blocks for op in steps):
         return True
-    return any(not _is_static(op.inputs["data" if op.type == "write_state" else "value"])
-               for op in steps if op.type != "read_state")  # fmt: skip
+    return any(not _is_static(written(op)) for op in steps if op.type != "read_state")
 
 
 def _is_static(data: Value) -> bool:
@@ -118,7 +115,7 @@ class _Contents:
 
     def __init__(self, function: Function, state: Value) -> None:
         self.function, self.state = function, state
-        self.whole: Box = tuple((0, extent) for extent in state.type.tensor.shape)  # type: ignore[union-attr]
+        self.whole: Box = tuple((0, extent) for extent in tensor_of(state.type).shape)
         self.values: list[Value] = []
         self.boxes: list[Box] = []
         self.read: Value = state
@@ -127,16 +124,14 @@ class _Contents:
     def follow(self, steps: Sequence[Op]) -> list[Value]:
         """Replace reads and writes by values; these, in order."""
         b = GraphBuilder(function=self.function, opset=self.function.opset)
-        tensor = self.state.type.tensor  # type: ignore[union-attr]
         self.values.append(self.state)
         reads = [op for op in steps if op.type == "read_state"]
-        self.state.type = tensor  # one value from here on: nobody else has it
+        self.state.type = tensor_of(self.state.type)  # one value from here on: nobody else has it
         for op in steps:
             if op in reads:
                 replace_op(op, self.read)
                 continue
-            data = op.inputs["data" if op.type == "write_state" else "value"]
-            self._write(data, op, b)
+            self._write(written(op), op, b)
             replace_op(op, () if op.type == "write_state" else self.read)
         self._read_latest()
         return self.values
@@ -157,9 +152,7 @@ class _Contents:
     def _behind(self, part: Value, op: Op) -> Op:
         """The op before which an update stands: right behind what it needs, at the latest where the write was."""
         needed = [value.op for value in (part, self.values[-1]) if value.op is not None]
-        last: Op | None = None
-        for other in self.function.ops if len(needed) > 1 else needed:
-            last = other if other in needed else last
+        last = self.function.ops.sort(needed)[-1] if needed else None
         following = None if last is None else last._next
         return op if following is None or last is None or last.block is not op.block else following
 

@@ -27,6 +27,11 @@ def writes(op: Op) -> bool:
     return op.type in WRITES or any(inner.type in WRITES for block in op.blocks for inner in block.walk())
 
 
+def written(op: Op) -> Value:
+    """The value that an op of ``WRITES`` stores in its state."""
+    return op.inputs["data" if op.type == "write_state" else "value"]
+
+
 def touched(op: Op) -> dict[Value, bool]:
     """The states that an op uses, itself or in its blocks, and whether it changes them."""
     states: dict[Value, bool] = {}

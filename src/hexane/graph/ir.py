@@ -14,7 +14,7 @@ from hexane.graph.evaluate import evaluate
 from hexane.graph.flat import flat, restored
 from hexane.graph.parts import Block, Function, Names, Op, OpList, Problem, Value
 from hexane.graph.rewrite import clone_function, cut_function
-from hexane.graph.types import StateType, Type
+from hexane.graph.types import Type, tensor_of
 from hexane.graph.verify import verify
 
 __all__ = ["Block", "Function", "Graph", "Names", "Op", "OpList", "Problem", "Value"]
@@ -95,8 +95,8 @@ class Graph:
 
     def make_state(self) -> dict[str, np.ndarray]:
         """The states of the function that runs, all zero, for a sequence of calls of ``evaluate``."""
-        states = {value.name: value.type for value in self.main.inputs if isinstance(value.type, StateType)}
-        return {name: np.zeros(type_.shape, type_.tensor.carrier) for name, type_ in states.items()}
+        tensors = {state.name: tensor_of(state.type) for state in self.main.states}
+        return {name: np.zeros(tensor.shape, tensor.carrier) for name, tensor in tensors.items()}
 
     def verify(self) -> Graph:
         """Check structure and types; GraphError names the first op that breaks a rule. Returns the graph."""

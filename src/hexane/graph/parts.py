@@ -17,7 +17,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.constants import Constant
 from hexane.graph.registry import argument, values_of
-from hexane.graph.types import TensorType, Type, tensor_of
+from hexane.graph.types import StateType, TensorType, Type, tensor_of
 
 
 class Value:
@@ -432,6 +432,11 @@ class Function(Block):
         if self._names is None:
             self._names = Names(value.name for value in self.values())
         return self._names
+
+    @property
+    def states(self) -> list[Value]:
+        """The inputs that are states."""
+        return [value for value in self.inputs if isinstance(value.type, StateType)]
 
     def values(self) -> Iterator[Value]:
         """Inputs, results and the constants in use, each once, in order of appearance."""

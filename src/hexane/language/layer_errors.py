@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.graph.types import StateType
+from hexane.graph.types import tensor_of
 from hexane.language.network import StepForm, host_inputs, layers_graph
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def first_to_differ(errors: Sequence[LayerError]) -> LayerError | None:
 def _given(graph: Graph, inputs: Mapping[str, np.ndarray], x: np.ndarray, dtype: type) -> dict[str, Any]:
     """What a layer's graph asks for, with an empty cache."""
     own: dict[str, Any] = {v.name: np.asarray(inputs[v.name], dtype) for v in graph.main.inputs if v.name in inputs}
-    states = {v.name: v.type.tensor for v in graph.main.inputs if isinstance(v.type, StateType)}
+    states = {state.name: tensor_of(state.type) for state in graph.main.states}
     with np.errstate(over="ignore"):
         x = x.astype(dtype)
     return {**own, "x": x, **{name: np.zeros(tensor.shape, dtype) for name, tensor in states.items()}}

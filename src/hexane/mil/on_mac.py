@@ -12,9 +12,10 @@ from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.mil.names import encode
 from hexane.graph.builder import GraphBuilder
+from hexane.graph.effects import written
 from hexane.graph.ir import Graph
 from hexane.graph.rewrite import replace_op
-from hexane.graph.types import StateType
+from hexane.graph.types import tensor_of
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.compiler import compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
@@ -71,7 +72,7 @@ class OnMac:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, in their declared dtypes; states change."""
-        own = {name: self.state[name] for name in self.graph.make_state()}
+        own = {state.name: self.state[state.name] for state in self.graph.main.states}
         outputs = self.model.evaluate({encode(name): array for name, array in {**own, **values}.items()})
         for name, result in self.results.items():
             self.state[name][...] = outputs[encode(result)]
@@ -85,15 +86,13 @@ def function_alone(graph: Graph, name: str) -> tuple[Graph, dict[str, str]]:
     function = alone.functions[name]
     alone.functions, alone.entry = {name: function}, name
     results = {}
-    for state in function.inputs:
-        if not isinstance(state.type, StateType):
-            continue
-        state.type, latest = state.type.tensor, state
+    for state in function.states:
+        state.type, latest = tensor_of(state.type), state
         for op in [op for op in function.walk() if state in op.operands()]:
             if op.block is not function:
                 raise UnsupportedError(f"state {state.name!r} is used inside a block", hint="device='emulator'")
             if op.type != "read_state":
-                latest = op.inputs["data" if op.type == "write_state" else "value"]
+                latest = written(op)
             replace_op(op, () if op.type == "write_state" else latest)
         if latest is not state:
             b = GraphBuilder(function=function, opset=function.opset)

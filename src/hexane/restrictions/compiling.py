@@ -228,7 +228,7 @@ def state_of_odd_width(subject: Subject) -> Found:
 )
 def several_states(subject: Subject) -> Found:
     """the program has {found} states and writes to them: it compiles, and {limit} is published to run"""
-    states = [value for value in subject.graph.main.inputs if isinstance(value.type, StateType)]
+    states = subject.graph.main.states
     touching = list(subject.calls("read_state", "write_state", "coreml_update_state"))
     if len(states) > 1 and any(statement.type != "read_state" for statement in touching):
         yield hit(touching[0].place, limit="one state", found=len(states))

@@ -16,7 +16,7 @@ from hexane import passes
 from hexane.chips import Chip
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.evaluate import checked_input, declared
-from hexane.graph.types import StateType, TensorType, tensor_of
+from hexane.graph.types import TensorType, tensor_of
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.lowering.fusion import SUMS, sum_run
@@ -122,9 +122,8 @@ class Trials:
         if self._kept is None:
             types = [value.type for op in self._plain.main.ops for value in op.outputs]
             room = sum(type_.nbytes for type_ in types if isinstance(type_, TensorType))
-            has_states = any(isinstance(value.type, StateType) for value in self._plain.main.inputs)
             inner = any(op.blocks for op in self._plain.main.ops)
-            whole = has_states or inner or room * len(self.inputs) > KEPT_BYTES
+            whole = self._plain.main.states or inner or room * len(self.inputs) > KEPT_BYTES
             self._kept = [] if whole else [self._computed(inputs_given) for inputs_given in self.inputs]
         return self._kept
 

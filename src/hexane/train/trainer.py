@@ -12,7 +12,7 @@ from hexane import chips
 from hexane.chips import Chip
 from hexane.errors import UsageError
 from hexane.graph.ir import Graph, Value
-from hexane.graph.types import StateType, TensorType
+from hexane.graph.types import TensorType
 from hexane.mil import CompileBudget
 from hexane.train.batches import Batch, pieces
 from hexane.train.losses import Loss, loss_of
@@ -213,7 +213,7 @@ class Trainer:
 
 
 def _output(graph: Graph, of: str | None) -> str:
-    if any(isinstance(value.type, StateType) for value in graph.main.inputs):
+    if graph.main.states:
         raise UsageError("a network with states cannot be trained", hint="train the form without a cache")
     outputs: Sequence[Value] = graph.main.outputs
     names = [value.name for value in outputs]
