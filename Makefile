@@ -30,7 +30,7 @@ demo: $(VENV)/.demo
 QUICK := arithmetic/test_rules.py chips codegen/test_blocks.py codegen/test_parity.py codegen/test_programs.py \
 	codegen/test_random_ops.py codegen/test_search.py codegen/test_targets.py codegen/test_walks.py \
 	emulator/test_docs.py emulator/test_l2.py emulator/test_sanitizer.py \
-	formats/test_networks.py formats/test_onnx_parameters.py fuzz graph image/test_image_container.py \
+	formats/test_onnx_parameters.py frontends/test_networks.py fuzz graph image/test_image_container.py \
 	image/test_image_text.py isa/test_apple.py isa/test_compose.py isa/test_numbers.py isa/test_task.py \
 	kernels/test_layouts.py kernels/test_registers.py kernels/test_streams.py mil/test_chain.py mil/test_quirks.py \
 	numerics passes/test_layouts.py passes/test_rules.py program report/test_check.py report/test_roofline.py \

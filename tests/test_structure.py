@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src"
 FACADES = {
-    ("hexane.graph.ir", "hexane.formats.networks"),  # graph.save, graph.to_mil
+    ("hexane.graph.ir", "hexane.frontends.networks"),  # graph.save, graph.to_mil
     ("hexane.program.program", "hexane.runtime.devices"),  # program.run, program.on
     ("hexane.program.program", "hexane.timing"),  # program.estimate
 }

@@ -71,7 +71,7 @@ def run_sample(operator: Any, sample: Any) -> tuple[str, str] | None:
     """(kind, reason) of one sample; None where torch itself cannot run it in float16."""
     from functorch.compile import aot_function
 
-    from hexane.formats.aten import decompositions
+    from hexane.frontends.aten import decompositions
     from hexane.integrations.torch.backend import _inference, _training, collected
     from hexane.integrations.torch.parts import PartOptions
 

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from hexane.codegen import compile as compile
     from hexane.emulator import emulate as emulate
     from hexane.formats.mil import parse_mil as parse_mil
-    from hexane.formats.networks import load as load
-    from hexane.formats.torch import from_torch as from_torch
+    from hexane.frontends.networks import load as load
+    from hexane.frontends.torch import from_torch as from_torch
     from hexane.graph.gradient import grad as grad
     from hexane.image import build_image as build_image
     from hexane.image import open_image as open_image
-    from hexane.integrations.jax import from_jax as from_jax
+    from hexane.frontends.jax import from_jax as from_jax
     from hexane.integrations.onnx import InferenceSession as InferenceSession
-    from hexane.integrations.tinygrad import from_tinygrad as from_tinygrad
+    from hexane.frontends.tinygrad import from_tinygrad as from_tinygrad
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
     from hexane.report.job import compare as compare
@@ -69,11 +69,11 @@ _API = {
     "build_image": "hexane.image",
     "emulate": "hexane.emulator",
     "grad": "hexane.graph.gradient",
-    "load": "hexane.formats.networks",
+    "load": "hexane.frontends.networks",
     "parse_mil": "hexane.formats.mil",
-    "from_jax": "hexane.integrations.jax",
-    "from_tinygrad": "hexane.integrations.tinygrad",
-    "from_torch": "hexane.formats.torch",
+    "from_jax": "hexane.frontends.jax",
+    "from_tinygrad": "hexane.frontends.tinygrad",
+    "from_torch": "hexane.frontends.torch",
     "InferenceSession": "hexane.integrations.onnx",
     "compile": "hexane.codegen",
     "load_program": "hexane.program",

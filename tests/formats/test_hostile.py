@@ -122,7 +122,8 @@ def test_a_result_of_a_type_that_no_value_has(tmp_path: Path) -> None:
 
 
 def test_what_no_reader_expects_is_named_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hexane.formats import mil, networks
+    from hexane.formats import mil
+    from hexane.frontends import networks
 
     def broken(*args: Any, **options: Any) -> None:
         raise KeyError("surprise")

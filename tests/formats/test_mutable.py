@@ -44,7 +44,7 @@ def written(folder: Path, suffix: str, graph: Graph) -> tuple[Path, Path]:
     """The written network, and its folder of weights."""
     path = folder / ("net.mlpackage" if suffix == "mlpackage" else "net.mlmodelc/model.mil")
     path.parent.mkdir(exist_ok=True)
-    hexane.formats.networks.save(graph, path)
+    hexane.frontends.networks.save(graph, path)
     inner = path / "Data/com.apple.CoreML/weights" if suffix == "mlpackage" else path.parent / "weights"
     return (path if suffix == "mlpackage" else path.parent), inner
 
@@ -121,7 +121,7 @@ def test_the_text_has_the_form_that_was_loaded_on_a_mac(tmp_path: Path) -> None:
 
 def test_a_foreign_file_may_have_room_between_its_records(tmp_path: Path) -> None:
     graph = network()
-    text = hexane.formats.networks.to_text(graph).replace("uint64(192)", "uint64(512)")
+    text = hexane.frontends.networks.to_text(graph).replace("uint64(192)", "uint64(512)")
     own = factors(3)
     graph = hexane.parse_mil(text)
     file = mutable_files(graph, own)[ADAPTER_PATH]
@@ -132,7 +132,7 @@ def test_a_foreign_file_may_have_room_between_its_records(tmp_path: Path) -> Non
 
 def test_a_model_without_the_values_refuses_and_says_so() -> None:
     graph = network()
-    text = hexane.formats.networks.to_text(graph)
+    text = hexane.frontends.networks.to_text(graph)
     (finding,) = [f for f in hexane.check_mil(text, weights={}) if f.rule == "W14"]
     assert str(finding.severity) == "fails" and "predict refuses" in finding.sources[0]
     with hexane.mil.Model(text, mutable_files(graph), chip="M4") as model:
@@ -150,7 +150,7 @@ def test_wrong_declarations_are_refused() -> None:
         mutable_files(graph, {"base": BASE})
     with pytest.raises(UsageError, match="has shape"):
         mutable_files(graph, {"low": BASE})
-    text = hexane.formats.networks.to_text(graph)
+    text = hexane.frontends.networks.to_text(graph)
     for wrong in ('dict<string, string>({{"a", "b"}, {"c", "d"}})', 'tuple<string, string>(("Files", "x"))'):
         begin = text.index("BlobFileMutabilityInfo = ") + len("BlobFileMutabilityInfo = ")
         with pytest.raises(HexaneError, match="a form that is not known"):

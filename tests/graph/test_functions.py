@@ -9,7 +9,7 @@ import pytest
 
 import hexane
 from hexane.errors import UsageError
-from hexane.formats.networks import to_text
+from hexane.frontends.networks import to_text
 from hexane.graph import Graph, GraphBuilder
 from hexane.graph.functions import joined
 

@@ -85,7 +85,7 @@ def prepare(folder: Path) -> None:
     reference.folder(folder / "lm", *reference.llama_like("llama"))
     (folder / "text.ids").write_text(" ".join(map(str, range(1, 25))))
     (folder / "job.py").write_text(
-        "from hexane.formats.networks import load\n\ndef network(seed):\n"
+        "from hexane.frontends.networks import load\n\ndef network(seed):\n"
         f"    return load({str(folder / 'trained.mil')!r})\n"
     )
     (folder / "job.toml").write_text(

@@ -23,7 +23,7 @@ from hexane.codegen.states import in_place as states_in_place
 from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
-from hexane.formats.networks import network_of
+from hexane.frontends.networks import network_of
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
 from hexane.lowering import transformations

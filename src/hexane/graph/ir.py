@@ -128,13 +128,13 @@ class Graph:
 
     def to_mil(self, *, version: str | None = None, weights: Any = None) -> str:
         """The graph as MIL text (see ``hexane.formats.mil.to_text``)."""
-        from hexane.formats.networks import to_text
+        from hexane.frontends.networks import to_text
 
         return to_text(self, version=version, weights=weights)
 
     def save(self, path: Any) -> None:
         """Write the graph to a file whose suffix names the format (``.mil``, ``.mlpackage``)."""
-        from hexane.formats.networks import save
+        from hexane.frontends.networks import save
 
         save(self, path)
 

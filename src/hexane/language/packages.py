@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hexane.errors import UsageError
 from hexane.files import write_whole
 from hexane.formats.mutable import declare_mutable, mutable_constants, mutable_files
-from hexane.formats.networks import load, save
+from hexane.frontends.networks import load, save
 from hexane.graph.functions import joined
 from hexane.language.adapters import BESIDE
 

@@ -11,7 +11,7 @@ from hexane.chips import Chip, Evidence
 from hexane.chips.operations import REFUSED, support
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError, UsageError
-from hexane.formats.networks import network_of
+from hexane.frontends.networks import network_of
 from hexane.graph import html
 from hexane.graph.macs import macs_of
 from hexane.graph.ops.onnx_foreign import FOREIGN

@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.codegen.driver import dialect_as
 from hexane.errors import UsageError
-from hexane.formats.networks import network_of
+from hexane.frontends.networks import network_of
 from hexane.program import input_ports
 from hexane.report.baseline import Comparison, Limits, compared, read_answer
 from hexane.report.page import write_report

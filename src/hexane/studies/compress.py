@@ -11,7 +11,7 @@ import numpy as np
 
 from hexane import chips, passes
 from hexane.errors import UnsupportedError, UsageError
-from hexane.formats.networks import network_of
+from hexane.frontends.networks import network_of
 from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.rewrite import fold_constants, remove_dead
 from hexane.lowering.compilation import Compilation

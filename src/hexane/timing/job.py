@@ -9,7 +9,7 @@ from typing import Any
 from hexane.chips import Chip
 from hexane.cost.work import HostOp, Job, Work
 from hexane.errors import UnsupportedError, UsageError
-from hexane.formats.networks import load
+from hexane.frontends.networks import load
 from hexane.graph import Op
 from hexane.image.files import open_image
 from hexane.program import load_program

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.formats.networks import load
 from hexane.formats.safetensors import read_safetensors, write_safetensors
+from hexane.frontends.networks import load
 from hexane.graph.ir import Graph
 from hexane.mil import CompileBudget, resumed
 from hexane.program import input_ports

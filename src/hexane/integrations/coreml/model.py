@@ -26,7 +26,7 @@ from hexane.formats.coreml.description import read_description
 from hexane.formats.coreml.files import WeightFiles
 from hexane.formats.coreml.reader import graph_of, parsed, read_message, select
 from hexane.formats.coreml.writer import write_package
-from hexane.formats.networks import well_formed
+from hexane.frontends.networks import well_formed
 from hexane.graph import Graph, TensorType
 from hexane.integrations.coreml.features import Descriptions, Feature, described, of_graph
 from hexane.integrations.coreml.programs import OnEngine, OnHost, Report, Size

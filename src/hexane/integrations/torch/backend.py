@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hexane.formats.aten.translate import decompositions
+from hexane.frontends.aten.translate import decompositions
 from hexane.integrations.torch.parts import GraphReport, Left, Options, cut, to_numpy
 
 log = logging.getLogger("hexane.torch")

@@ -29,9 +29,9 @@ import numpy as np
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 
 import hexane
-from hexane.formats.aten.node import mil_type
-from hexane.formats.aten.translate import translate
-from hexane.formats.torch import constants_of
+from hexane.frontends.aten.node import mil_type
+from hexane.frontends.aten.translate import translate
+from hexane.frontends.torch import constants_of
 from hexane.integrations.torch.parts import Supported, survey
 
 __all__ = ["HexaneBackend", "HexanePartitioner"]

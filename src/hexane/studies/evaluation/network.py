@@ -16,7 +16,7 @@ import numpy as np
 import hexane
 from hexane import chips, passes
 from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
-from hexane.formats.networks import network_of
+from hexane.frontends.networks import network_of
 from hexane.graph import Graph
 from hexane.graph.macs import macs_of
 from hexane.graph.ops.onnx_foreign import open_session

@@ -17,7 +17,7 @@ from hexane import __version__ as VERSION
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.files import write_whole
-from hexane.formats import networks
+from hexane.frontends import networks
 from hexane.graph import Graph
 from hexane.graph.types import DTYPES
 from hexane.studies.probe import runner

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.formats.aten.node import AtenNode, Refused, aten
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import AtenNode, Refused, aten
 
 
 def _each(c: AtenNode, name: str, spatial: int, default: list[int] | None = None) -> list[int]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hexane.formats.operands import Operand, type_of
+from hexane.frontends.tinygrad import patterns
+from hexane.frontends.tinygrad.types import dtype_of, is_weak
 from hexane.graph.types import FLOATS
-from hexane.integrations.tinygrad import patterns
-from hexane.integrations.tinygrad.types import dtype_of, is_weak
 
 Rule = Callable[[Any, Any, "list[Operand]"], Operand]
 

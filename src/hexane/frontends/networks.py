@@ -149,7 +149,7 @@ def network_of(given: Any) -> Graph:
 
 def _exported_program(program: Any, *others: Any) -> Graph:
     """A program of ``torch.export``, whose shapes and weights are its own."""
-    from hexane.formats.torch import from_torch
+    from hexane.frontends.torch import from_torch
 
     shapes, function, weights, bind = others
     if shapes or weights or function is not None:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from hexane.formats.operands import Folder, Operand, type_of
-from hexane.integrations.tinygrad.views import View
+from hexane.frontends.tinygrad.views import View
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hexane.formats.aten.node import AtenNode, Refused, aten
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import AtenNode, Refused, aten
 
 
 @aten("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "_reshape_copy.default")

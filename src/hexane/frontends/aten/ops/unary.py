@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.formats.aten.node import AtenNode, Refused, Translator, aten
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import AtenNode, Refused, Translator, aten
 
 
 def floats(c: AtenNode, name: str = "self") -> Operand:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.formats.aten.node import AtenNode, Refused, aten
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import AtenNode, Refused, aten
 
 
 @aten("relu.default")

@@ -7,9 +7,9 @@ from typing import Any
 
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.formats.quiet import first_line
+from hexane.frontends.tinygrad.reader import Reader
+from hexane.frontends.tinygrad.types import shape_of
 from hexane.graph import Graph
-from hexane.integrations.tinygrad.reader import Reader
-from hexane.integrations.tinygrad.types import shape_of
 
 
 def from_tinygrad(function: Callable[..., Any], *tensors: Any, input_names: Sequence[str] | None = None) -> Graph:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.formats.aten.node import AtenNode, Refused, aten
-from hexane.formats.aten.ops.reduction import variance
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import AtenNode, Refused, aten
+from hexane.frontends.aten.ops.reduction import variance
 
 
 def _statistics(c: AtenNode) -> None:

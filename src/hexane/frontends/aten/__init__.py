@@ -1,5 +1,5 @@
 """Graphs of PyTorch's ATen operators, as ``torch.export`` and AOT autograd capture them, translated into MIL ops."""
 
-from hexane.formats.aten.translate import KEPT, decompositions, is_known, translate
+from hexane.frontends.aten.translate import KEPT, decompositions, is_known, translate
 
 __all__ = ["KEPT", "decompositions", "is_known", "translate"]

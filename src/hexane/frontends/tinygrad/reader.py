@@ -10,14 +10,14 @@ import numpy as np
 from hexane.errors import UnsupportedError
 from hexane.formats.operands import Folder, Operand, type_of
 from hexane.formats.quiet import first_line
+from hexane.frontends.tinygrad import patterns
+from hexane.frontends.tinygrad.contract import NoContraction, contraction, laid_out, reshaped
+from hexane.frontends.tinygrad.elementwise import ELEMENTWISE, FUNCTIONS
+from hexane.frontends.tinygrad.pool import pooled
+from hexane.frontends.tinygrad.types import carrier_of, dtype_of, is_weak, shape_of
+from hexane.frontends.tinygrad.views import MOVES, TooLarge, View, flips, move, numbers, view_of
 from hexane.graph import Graph, GraphBuilder
 from hexane.graph.types import FLOATS, dtype_name
-from hexane.integrations.tinygrad import patterns
-from hexane.integrations.tinygrad.contract import NoContraction, contraction, laid_out, reshaped
-from hexane.integrations.tinygrad.elementwise import ELEMENTWISE, FUNCTIONS
-from hexane.integrations.tinygrad.pool import pooled
-from hexane.integrations.tinygrad.types import carrier_of, dtype_of, is_weak, shape_of
-from hexane.integrations.tinygrad.views import MOVES, TooLarge, View, flips, move, numbers, view_of
 
 TRANSPARENT = frozenset({"COPY", "CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"})
 MOST_ELEMENTS = 1 << 24

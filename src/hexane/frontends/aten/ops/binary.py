@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.formats.aten.node import DTYPES, AtenNode, Refused, Translator, aten
-from hexane.formats.aten.ops.unary import truncated
 from hexane.formats.operands import Operand
+from hexane.frontends.aten.node import DTYPES, AtenNode, Refused, Translator, aten
+from hexane.frontends.aten.ops.unary import truncated
 
 
 def both(c: AtenNode, dtype: str | None = None, names: tuple[str, str] = ("self", "other")) -> tuple[Operand, Operand]:

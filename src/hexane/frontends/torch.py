@@ -1,7 +1,7 @@
 """PyTorch modules: exported by PyTorch itself, then translated operator by operator, or read as ONNX.
 
-``torch.export`` traces the module into a graph of ATen operators, which ``hexane.formats.aten`` translates into MIL ops
-as they stand. A module with an operator that has no translation there, or with recurrent layers (ATen unrolls them;
+``torch.export`` traces the module into a graph of ATen operators, which ``hexane.frontends.aten`` translates into MIL
+ops as they stand. A module with an operator that has no translation there, or with recurrent layers (ATen unrolls them;
 ONNX and MIL have them whole), goes the long way: ``torch.onnx`` (with onnxscript) writes it as ONNX. Which way a graph
 came, and why, stands in ``graph.metadata["via"]``. Weights go across as arrays, never through a file.
 """
@@ -94,7 +94,7 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 def _translated(program: Any, input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> Graph:
     """The exported program's ATen operators as MIL ops. UnsupportedError for one that has no translation."""
-    from hexane.formats.aten import decompositions, translate
+    from hexane.frontends.aten import decompositions, translate
 
     for node in program.graph.nodes:
         name = str(node.target).removeprefix("aten.").partition(".")[0]

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from hexane.formats.operands import Folder, Operand, type_of
-from hexane.integrations.tinygrad.contract import Kinds, NoContraction, laid_out, ordered, windows_of
-from hexane.integrations.tinygrad.views import View
+from hexane.frontends.tinygrad.contract import Kinds, NoContraction, laid_out, ordered, windows_of
+from hexane.frontends.tinygrad.views import View
 
 
 def pooled(ops: Folder, x: View, operand: Operand, reduced: int, kind: str) -> Operand:

@@ -1,6 +1,6 @@
 """Translations of ATen operators, one file per kind."""
 
-from hexane.formats.aten.ops import (
+from hexane.frontends.aten.ops import (
     activation,
     binary,
     indexing,
