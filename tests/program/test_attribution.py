@@ -14,7 +14,7 @@ from hexane.graph import GraphBuilder
 from hexane.graph.macs import macs_of
 from hexane.graph.summary import summarise
 from hexane.program import Segment
-from hexane.program.attribution import places_of
+from hexane.program.attribution import Ways, places_of
 from report.networks import mixed, small
 
 STEPS, BATCH, FEATURES, HIDDEN, WIDTH = 5, 2, 8, 16, 4
@@ -127,3 +127,32 @@ def test_an_op_that_is_nowhere_counts_where_its_first_operand_is() -> None:
     assert {name: places[name].segment for name in ("first", "second", "both", "back")} == {
         "first": 0, "second": 1, "both": 0, "back": 1,
     }  # fmt: skip
+
+
+def test_no_op_is_looked_at_twice_on_ways_that_go_back_to_the_start() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 4), "fp16")
+    for _ in range(300):
+        x = b.add(x=b.relu(x=x), y=b.sigmoid(x=x))
+    b.output(x)
+    ops, seen = b.graph.main.ops, []
+    ways = Ways({op.output.name: op for op in ops}, {"x"})
+    for wanted in ((), ops[:2], ops[7:8]):
+        known: dict = {}
+        seen.clear()
+        nearest = [ways.first(op, lambda op, wanted=wanted: seen.append(op) or op in wanted, known) for op in ops]
+        assert len(seen) == len(set(seen)) <= len(ops)
+        assert nearest == [_first_of(ways, op, wanted) for op in ops]
+
+
+def _first_of(ways: Ways, maker, wanted):
+    """The same by going through the whole way anew."""
+    waiting, visited = [maker], set()
+    while waiting:
+        op = waiting.pop()
+        if op in wanted:
+            return op
+        if op not in visited:
+            visited.add(op)
+            waiting += [ways.makers[v.name] for v in op.operands() if v.name in ways.makers]
+    return None

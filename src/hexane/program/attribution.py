@@ -6,10 +6,11 @@ Verdicts by op and the shares of multiply-accumulates come from here, so that th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hexane.chips import Evidence
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
 from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 class OpPlace:
     """An op of the compiled program: the number of its segment, its value's name, and how errors call it.
 
-    ``way``: as errors call them, all ops of the program between the operands of the network's op and its result.
+    ``evidence``: the weakest mark of it and of all ops of the program between the operands of the network's op and its
+    result; APPLE where none is weaker.
     """
 
     segment: int
     name: str
     label: str
-    way: tuple[str, ...] = ()
+    evidence: Evidence = Evidence.APPLE
 
 
 def visible_ops(graph: Graph) -> list[Op]:
@@ -54,25 +56,52 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
         for value in op.outputs
     }
     names = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
-    stands_for.update(_work_elsewhere(graph, makers, names, compiled, stands_for))
-    places = {}
-    for name, other in stands_for.items():
-        way = [maker.outputs[0].name for maker in _way(name if name in makers else other, makers, names)]
-        places[name] = replace(compiled[other], way=tuple(compiled[part].label for part in way if part in compiled))
+    ways = Ways(makers, names)
+    stands_for.update(_work_elsewhere(graph, ways, compiled, stands_for))
+    places = {name: compiled[other] for name, other in stands_for.items()}
+    inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
+    doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
+    known: dict[Op, Op | None] = {}
+    for name, place in places.items():
+        maker = makers.get(name if name in makers else place.name)
+        if place.label in inferred or (maker is not None and ways.first(maker, doubted.__contains__, known)):
+            places[name] = replace(place, evidence=Evidence.INFERRED)
     return places
 
 
-def _way(name: str, makers: Mapping[str, Op], names: Set[str]) -> Iterator[Op]:
-    """The ops of the compiled program that make a value of that name from values that the network has itself."""
-    waiting: list[Op | None] = [makers.get(name)]
-    visited: set[Op] = set()
-    while waiting:
-        maker = waiting.pop()
-        if maker is None or maker in visited:
-            continue
-        visited.add(maker)
-        yield maker
-        waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in names]
+class Ways:
+    """The ops of the compiled program that make a value from values that the network has itself.
+
+    Where all values have other names in the program, each way goes back to its start: what is known of an op serves all
+    ways through it.
+    """
+
+    def __init__(self, makers: Mapping[str, Op], names: Set[str]) -> None:
+        self.makers, self.names = makers, names
+
+    def _before(self, op: Op) -> Iterator[Op]:
+        """The ops right before one, those of its last operand first."""
+        values = [v.name for v in op.operands() if not v.is_constant and v.name not in self.names]
+        return (self.makers[name] for name in reversed(values) if name in self.makers)
+
+    def first(self, maker: Op, wanted: Callable[[Op], bool], known: dict[Op, Op | None]) -> Op | None:
+        """The first op that is wanted on the way to one, that one itself included; ``known`` belongs to ``wanted``."""
+        path: list[Op] = []
+        before = [iter((maker,))]
+        while before:
+            part = next(before[-1], None)
+            if part is None:
+                before.pop()
+                del path[-1:]
+                continue
+            if part not in known:
+                known[part] = part if wanted(part) else None
+                path.append(part)
+                before.append(self._before(part))
+            if known[part] is not None:
+                known.update(dict.fromkeys(path, known[part]))
+                return known[part]
+        return None
 
 
 def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
@@ -133,31 +162,37 @@ def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _work_elsewhere(
-    graph: Graph,
-    makers: Mapping[str, Op],
-    names: Set[str],
-    compiled: dict[str, OpPlace],
-    stands_for: dict[str, str],
+    graph: Graph, ways: Ways, compiled: Mapping[str, OpPlace], stands_for: Mapping[str, str]
 ) -> dict[str, str]:
     """Ops whose work is not in what stands for them: the product of a sum, the op in front of a copy, by its new name.
 
     A pass that turns a result around gives its name to the copy behind it; the work is in front of the copy.
     """
     elsewhere = {}
+    known: dict[str, dict[Op, Op | None]] = {}
+    types = {maker.type for maker in ways.makers.values()}
+
+    def first(start: Op, wish: str) -> Op | None:
+        """The first op of a type, with products ("sums") or with work of its own ("computes")."""
+
+        def wanted(op: Op) -> bool:
+            right = macs_of(op) > 0 if wish == "sums" else not _copies(op) if wish == "computes" else op.type == wish
+            return right and op.outputs[0].name in compiled
+
+        return ways.first(start, wanted, known.setdefault(wish, {}))
+
     for op in visible_ops(graph):
         name = op.outputs[0].name
-        maker = makers.get(stands_for.get(name, ""))
+        maker = ways.makers.get(stands_for.get(name, ""))
         if maker is None or _copies(op):
             continue
         sums = bool(macs_of(op))
         if not _copies(maker) and (name in compiled or not sums):
             continue
-        way = [part for part in _way(maker.outputs[0].name, makers, names) if part.outputs[0].name in compiled]
-        alike = [part for part in way if part.type == op.type] or [
-            part for part in way if (macs_of(part) if sums else not _copies(part))
-        ]
-        if alike:
-            elsewhere[name] = alike[0].outputs[0].name
+        alike = first(maker, op.type) if op.type in types else None
+        alike = alike or first(maker, "sums" if sums else "computes")
+        if alike is not None:
+            elsewhere[name] = alike.outputs[0].name
     return elsewhere
 
 

@@ -336,9 +336,8 @@ def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement
     if reason == f"the engine has no {op.type}" and support(op.type, chips.get(program.chip)).verdict != REFUSED:
         reason = f"hexane has no tasks for this form of {op.type}"
     if segment.kind == ENGINE:
-        marks = [part.evidence.get(label) for part in program.segments for label in (place.label, *place.way)]
-        evidence = chips.weakest(Evidence.APPLE, *(Evidence(mark) for mark in marks if mark))
-        return OpPlacement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)
+        reason = reason if itself else f"computed as part of {place.label}: {reason}"
+        return OpPlacement(ENGINE, reason, place.evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
     held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it
