@@ -1,14 +1,18 @@
 """How many planted faults the tests notice: one change in a file of an area, then the area's tests.
 
     python tools/mutation.py --area recipes --count 40 --seed 0
-    python tools/mutation.py --area all --count 100 --seed 1 --jobs 1
+    TOUCHED=/tmp/map PYTHONPATH=tools python -m pytest -n 2 -p touched
+    python tools/mutation.py --area all --count 100 --seed 1 --jobs 1 --map /tmp/map
 
 Areas are the packages, and parts of the compiler; `all` draws over all packages.
 
 A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to an attribute left out.
 Each runs in a process of its own against the tests of its area, quick ones first, until one fails. What is printed as
 unnoticed is a gap in the tests, or a change that means the same; both want a look. Words of messages, notes and
-evidence are left alone.
+evidence are left alone. Python processes that a test starts have the fault, too, but for those without `site`.
+
+With a map (`tools/touched.py`, Python 3.12 or newer; both commands by one interpreter on one commit) the tests that
+run the fault's statement come first, the quickest before all, then those of its area, until the time is up.
 """
 
 from __future__ import annotations
@@ -16,8 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
-import importlib.abc
-import importlib.util
+import json
 import os
 import random
 import signal
@@ -25,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +112,8 @@ TESTS = {
 
 PACKAGES = {name: Area(sorted((SOURCE / name).rglob("*.py")), tuple(tests.split())) for name, tests in TESTS.items()}
 PRELOADED = ("numpy", "pytest", "hypothesis", "numba", "lark", "onnx", "typer")
-LIMIT_S = 600
+FIRST = 60
+"""So many tests near a fault are collected by themselves: most faults are noticed by a few, and files take time."""
 
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -218,28 +222,56 @@ def planted(fault: Fault) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives one module its changed text."""
+HOOK = """
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import spec_from_file_location
 
-    def __init__(self, fault: Fault) -> None:
-        parts = fault.path.relative_to(ROOT / "src").with_suffix("").parts
-        self.name = ".".join(parts)
-        self.code = compile(planted(fault), str(fault.path), "exec")
+class Fault(SourceFileLoader):
+    def get_code(self, name):
+        return compile(open({text!r}, encoding="utf-8").read(), {path!r}, "exec")
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return spec_from_file_location(name, {path!r}, loader=cls(name, {path!r})) if name == {name!r} else None
 
-    def exec_module(self, module: Any) -> None:
-        exec(self.code, vars(module))
+sys.meta_path.insert(0, Fault)
+"""
+"""What gives one module its changed text, in this process and, as ``sitecustomize``, in those that it starts."""
 
 
-class Failure:
-    """A plugin of pytest that writes the first test that fails to a file."""
+def plant(fault: Fault) -> None:
+    """Let this process and those that it starts load the file with the fault."""
+    folder = Path(tempfile.mkdtemp(prefix="mutation-"))
+    parts = fault.path.relative_to(ROOT / "src").with_suffix("").parts
+    name = ".".join(parts).removesuffix(".__init__")
+    (folder / "changed.py").write_text(planted(fault), "utf-8")
+    hook = HOOK.format(text=str(folder / "changed.py"), path=str(fault.path), name=name)
+    (folder / "sitecustomize.py").write_text(hook, "utf-8")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if "arithmetic" in fault.path.parts:  # compiled code of the file as it stands must not be taken for it
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    exec(hook, {"__name__": "hook"})
 
-    def __init__(self, note: Path) -> None:
-        self.note = note
+
+@dataclass(eq=False)
+class Watch:
+    """A plugin of pytest: which tests run, in which order, how many did; the first that fails goes to a file."""
+
+    note: Path
+    limit: float
+    seconds: dict[str, float]
+    wanted: list[str] | None = None  # None: all
+    done: set[str] = field(default_factory=set)
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        left = {item.nodeid for item in items} - self.done
+        left &= left if self.wanted is None else set(self.wanted)
+        items[:] = [item for item in items if item.nodeid in left]
+        items.sort(key=lambda item: self.seconds.get(item.nodeid, 0.0))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        self.done.add(report.nodeid)
         if report.failed:
             self.note.write_text(report.nodeid)
 
@@ -247,11 +279,63 @@ class Failure:
         if report.failed:
             self.note.write_text(f"{report.nodeid} (at import)")
 
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        if time.process_time() > self.limit:
+            item.session.shouldstop = "the time is up"
 
-def start(area: Area, fault: Fault | None, note: Path) -> int:
+
+def statement(fault: Fault) -> range:
+    """The lines of the innermost statement that a fault stands in; of one with a body those before it."""
+    lines = range(0)
+    for node in ast.walk(ast.parse(fault.path.read_text("utf-8"))):  # inner ones come later
+        if isinstance(node, ast.stmt) and node.end_lineno is not None:
+            body = getattr(node, "body", None)
+            end = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
+            lines = range(node.lineno, end + 1) if node.lineno <= fault.line <= end else lines
+    return lines
+
+
+@dataclass
+class Map:
+    """What ``tools/touched.py`` wrote: the tests' seconds, and of each fault the tests that come first."""
+
+    seconds: dict[str, float]
+    near: dict[Fault | None, list[str]]
+
+    @staticmethod
+    def read(folder: Path, drawn: list[Fault]) -> Map:
+        """Near a fault are the tests that run its statement; its file, if none does. The quickest come first."""
+        seconds: dict[str, float] = {}
+        near: dict[Fault, set[str]] = {fault: set() for fault in drawn}
+        far: dict[Fault, set[str]] = {fault: set() for fault in drawn}
+        places = [(fault, fault.path.relative_to(SOURCE).as_posix(), set(statement(fault))) for fault in drawn]
+        for row in (json.loads(line) for path in folder.glob("*.jsonl") for line in path.open(encoding="utf-8")):
+            test = row["test"]
+            seconds[test] = max(row["seconds"], seconds.get(test, 0.0))
+            for fault, name, lines in places:
+                touched = row["lines"].get(name)
+                if touched is not None:
+                    far[fault].add(test)
+                    if not lines.isdisjoint(touched):
+                        near[fault].add(test)
+        for fault in (fault for fault in drawn if not near[fault]):
+            print(f"no test runs {fault}")
+        return Map(seconds, {fault: sorted(near[fault] or far[fault], key=seconds.__getitem__) for fault in drawn})
+
+    def rounds(self, area: Area, fault: Fault | None) -> Iterator[tuple[list[str], list[str] | None]]:
+        """Files and folders to collect, and the tests to run of them (None: all)."""
+        names = self.near.get(fault, [])
+        for part in (names[:FIRST], names[FIRST:]):
+            if part:
+                yield sorted({name.partition("::")[0] for name in part}), part
+        if area.tests:
+            yield [f"tests/{name}" for name in area.tests], None
+
+
+def start(area: Area, fault: Fault | None, note: Path, near: Map, limit: float) -> int:
     """A child process that runs the tests with the fault, or without one; its exit status is 0 where none notices.
 
-    The test that noticed is written to ``note``.
+    The test that noticed is written to ``note``, beside it (``.ran``) how many ran.
     """
     child = os.fork()
     if child:
@@ -260,18 +344,24 @@ def start(area: Area, fault: Fault | None, note: Path) -> int:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        signal.setitimer(signal.ITIMER_PROF, LIMIT_S)  # a hang is noticed, too
-        signal.alarm(6 * LIMIT_S)
+        signal.setitimer(signal.ITIMER_PROF, 2 * limit)  # a hang is noticed, too
+        signal.alarm(int(6 * limit))
         if fault is not None:
-            sys.meta_path.insert(0, Loader(fault))
-            if "arithmetic" in fault.path.parts:  # compiled code of the file as it stands must not be taken for it
-                os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="mutation-")
+            plant(fault)
         import pytest
 
         os.chdir(ROOT)
-        options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        code = pytest.main([*options, *(f"tests/{name}" for name in area.tests)], [Failure(note)])
-        os._exit(int(code != 0))
+        watch = Watch(note, limit, near.seconds)
+        for paths, watch.wanted in near.rounds(area, fault):
+            options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+            code = pytest.main([*options, *(["-m", ""] if watch.wanted else []), *paths], [watch])
+            stopped = time.process_time() > limit
+            note.with_suffix(".ran").write_text(f"{len(watch.done)} tests{', then the time was up' * stopped}")
+            if note.exists() or code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+                os._exit(1)
+            if stopped:
+                break
+        os._exit(0)
     except BaseException:
         os._exit(2)
 
@@ -283,6 +373,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
+    parser.add_argument("--map", type=Path, help="folder that tools/touched.py wrote: choose the tests by it")
+    parser.add_argument("--limit", type=float, default=600, help="seconds of processor time for a fault")
+    parser.add_argument("--only", default="", help="of the drawn faults those whose place has this in it")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "src")]
     whole = [path for part in PACKAGES.values() for path in part.files]
@@ -294,33 +387,36 @@ def main() -> None:
     every = list(faults(area))
     waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
     print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
+    waiting = [fault for fault in waiting if options.only in str(fault)]
     areas = {fault: area_of(fault) if options.area == "all" else area for fault in waiting}
+    near = Map.read(options.map, waiting) if options.map else Map({}, {})
     notes = Path(tempfile.mkdtemp(prefix="mutation-"))
     note_of = {fault: notes / str(number) for number, fault in enumerate(waiting)}
-    for checked in {one.tests: one for one in areas.values()}.values() if not options.unchecked else ():
-        start(checked, None, notes / "none")
+    checked = {} if options.unchecked or options.map else {one.tests: one for one in areas.values()}
+    for tests in checked:
+        start(checked[tests], None, notes / "none", near, 10 * options.limit)
         if os.wait()[1]:
-            sys.exit(f"the tests fail without a fault, mend them first: {' '.join(checked.tests)}")
+            sys.exit(f"the tests fail without a fault, mend them first: {' '.join(tests)}")
     running: dict[int, tuple[Fault, float]] = {}
     survivors: list[Fault] = []
+    by: dict[Fault, str] = {}
     total = len(waiting)
     while waiting or running:
         while waiting and len(running) < options.jobs:
             fault = waiting.pop()
-            running[start(areas[fault], fault, note_of[fault])] = fault, time.monotonic()
+            running[start(areas[fault], fault, note_of[fault], near, options.limit)] = fault, time.monotonic()
         child, status = os.wait()
         fault, begun = running.pop(child)
         if not status:
             survivors.append(fault)
-        by = (
-            note_of[fault].read_text()
-            if note_of[fault].exists()
-            else "a signal"
-            if os.WIFSIGNALED(status)
-            else "no test"
-        )
-        print(f"{'noticed  ' if status else 'UNNOTICED'} {time.monotonic() - begun:5.0f} s  {fault}", end="")
-        print(f"  by {by}" if status else "", flush=True)
+        note = note_of[fault] if note_of[fault].exists() else note_of[fault].with_suffix(".ran")
+        by[fault] = "a signal" if os.WIFSIGNALED(status) else note.read_text() if note.exists() else "an import"
+        seconds = time.monotonic() - begun
+        print(f"{'noticed  ' if status else 'UNNOTICED'} {seconds:5.0f} s  {fault}  by {by[fault]}", flush=True)
+    near.near[None] = sorted({test for test in by.values() if options.map and test.count("::")})
+    start(Area([], ()), None, notes / "none", near, 10 * options.limit)
+    if os.wait()[1]:
+        print(f"fails without a fault, too: {(notes / 'none').read_text()}")
     noticed = total - len(survivors)
     print(f"noticed {noticed} of {total}: {noticed / total:.1%}")
 

@@ -1,0 +1,60 @@
+"""Which lines of the package each test runs: a plugin of pytest, for ``tools/mutation.py --map``.
+
+    TOUCHED=/tmp/map PYTHONPATH=tools python -m pytest -n 2 -p touched
+
+Needs Python 3.12 or newer (`sys.monitoring`). Every process appends to a file of its own in the folder, for each test
+that passed one line of JSON: its name, its processor seconds, the lines by file. Lines that run at import stand with
+the test that came first, results that are remembered with the test that computed them; compiled kernels and processes
+that a test starts show none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+SOURCE = str(Path(__file__).parents[1] / "src/hexane") + os.sep
+FOLDER = Path(os.environ["TOUCHED"])
+TOOL = 3
+monitoring: Any = vars(sys)["monitoring"]
+
+
+class Touched:
+    """The lines of the test that runs now."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, set[int]] = {}
+        self.begun = 0.0
+        self.failed = False
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        monitoring.use_tool_id(TOOL, "touched")
+        monitoring.register_callback(TOOL, monitoring.events.LINE, self.line)
+        monitoring.set_events(TOOL, monitoring.events.LINE)
+
+    def line(self, code: CodeType, number: int) -> Any:
+        if code.co_filename.startswith(SOURCE):
+            self.lines.setdefault(code.co_filename[len(SOURCE) :], set()).add(number)
+        return monitoring.DISABLE  # until the next test
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.lines, self.failed, self.begun = {}, False, time.process_time()
+        monitoring.restart_events()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.failed |= report.failed
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if self.failed or not self.lines:  # the process that only hands tests out sees their reports, too
+            return
+        row = {"test": nodeid, "seconds": round(time.process_time() - self.begun, 3)}
+        with open(FOLDER / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row | {"lines": {name: sorted(lines) for name, lines in self.lines.items()}}) + "\n")
+
+
+def pytest_configure(config: Any) -> None:
+    config.pluginmanager.register(Touched())
