@@ -6,7 +6,7 @@ surface or a piece of scratch, gives addresses, and settles what depends on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -16,8 +16,10 @@ import numpy as np
 
 from hexane.chips import Evidence, Generation
 from hexane.chips.generations import ROWS_EVERYWHERE
+from hexane.codegen import tasks
 from hexane.codegen.geometry import up
-from hexane.codegen.plan import Buffer, Dma, Plan, Space, TaskKernel
+from hexane.codegen.operations import After
+from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 
@@ -64,6 +66,15 @@ class Tensor:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         return (self.n, self.c, self.h, self.w)
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """Those of ``nchw`` that have more than one element."""
+        return frozenset(axis for axis, extent in zip("nchw", self.shape) if extent > 1)
+
+    def less(self, axes: Iterable[str]) -> tuple[int, int, int, int]:
+        """The shape with some of ``nchw`` as axes of one element."""
+        return tuple(1 if axis in axes else extent for axis, extent in zip("nchw", self.shape))  # type: ignore[return-value]
 
     def dma(self, offset: int = 0) -> Dma:
         """The tensor as an elementwise task walks it: a batch runs as groups."""
@@ -137,16 +148,28 @@ class Fragment:
         """What an engine of the target holds."""
         return self.context.limits
 
-    def add(self, plan: Plan) -> Plan:
-        if len(self.plans) >= MOST_TASKS:
-            raise UnsupportedError(f"more than {MOST_TASKS} tasks for one op", code=Reason.EXTENT)
-        self.plans.append(plan)
-        reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
-        if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:
-            reasons.append(f"a kernel of {plan.kh} x {plan.kw}")  # §14.4
-        if reasons:
-            plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
-        return plan
+    def add(self, *plans: Plan) -> Plan:
+        """Append tasks; the last of them."""
+        for plan in plans:
+            if len(self.plans) >= MOST_TASKS:
+                raise UnsupportedError(f"more than {MOST_TASKS} tasks for one op", code=Reason.EXTENT)
+            self.plans.append(plan)
+            reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
+            if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:
+                reasons.append(f"a kernel of {plan.kh} x {plan.kw}")  # §14.4
+            if reasons:
+                plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
+        return plans[-1]
+
+    def stay(self, plan: Plan, region: Region, *, after: After | None = None) -> Plan:
+        """Append a task whose result stays in L2."""
+        tasks.stays(plan, region, after=after)
+        return self.add(plan)
+
+    def send(self, plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None) -> Plan:
+        """Append a task whose result goes to DRAM through a buffer at ``base``."""
+        tasks.streams_out(self.target, plan, base, explicit=explicit, after=after)
+        return self.add(plan)
 
     def copied(self) -> Fragment:
         """The same with plans of its own, to try changes on."""
@@ -163,6 +186,11 @@ class Fragment:
         name = f"scratch{len(self.scratch)}"
         self.scratch[name] = size
         return Buffer(name, Space.SCRATCH)
+
+    def tensor(self, n: int, c: int, h: int, w: int, element: int = 2) -> Tensor:
+        """A plain tensor in scratch of its own."""
+        shape = Tensor(Buffer("", Space.SCRATCH), n, c, h, w, element)
+        return replace(shape, buffer=self.workspace(shape.bytes))
 
     def plain_constant(self, array: np.ndarray) -> Tensor:
         """A constant as a plain tensor with 64-byte rows (docs/reference/engine-h13.md 9.11)."""

@@ -7,7 +7,7 @@ by ``link``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.codegen import l2
@@ -59,16 +59,14 @@ MOST_STACK_LOG2 = 3
 """Work units that a core takes one above the other, at most eight."""
 
 
-def copy_plan(
-    target: Target, c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2
-) -> Plan:
-    """An NE bypass copy; eight-bit sources have BinaryPoint 0 and no kernel format.
+def copy_plan(target: Target, c: int, h: int, w: int, *, out_trans: bool = False, **settings: Any) -> Plan:
+    """An NE bypass copy, with other fields of the plan; eight-bit sources have BinaryPoint 0 and no kernel format.
 
     Source: docs/reference/engine-h13.md 8.2.
     """
-    plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
-    if element == 1:
-        plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
+    plan = Plan("NE", w=w, h=h, c=c, unicast=1, mac=MAC_COPY, out_trans=out_trans, **settings)
+    if plan.in_format is not Element.FP16:
+        plan.mac, plan.kernel_format = MAC_COPY_BYTES, NO_KERNEL
     plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
     if out_trans and inputs_per_core(target, c) > 1:
         plan.unicast, plan.cores_log2 = inputs_per_core(target, c), MOST_CORES_LOG2
@@ -264,9 +262,7 @@ def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     """First operand of a PE task by DMA at ``base``, with the task's patch. Returns the end of its region."""
     assert plan.src is not None
     reduction = plan.kind.reduces
-    if operands is None:
-        operands = 1 if plan.kind in (PeKind.UNARY, PeKind.REDUCE) else 2
-    plan.patch = pe_patch(plan.w, plan.h, operands=operands)
+    plan.patch = pe_patch(plan.w, plan.h, operands=operands or _operands(plan))
     element = plan.src.element
     channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, plan.patch[0], element)
     block = plan.c * channel
@@ -306,17 +302,24 @@ def streams_out(
     plan.writes = Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after)
 
 
+def _operands(plan: Plan) -> int:
+    """Operands that share the patch of a planar task."""
+    return 1 if plan.kind in (PeKind.UNARY, PeKind.REDUCE) else 2
+
+
 def stays(plan: Plan, region: Region, *, after: After | None = None) -> None:
-    """Result that stays in L2."""
-    after = result_after(plan) if after is None else after
-    plan.result = region
-    plan.writes = Writes(after=after)
+    """Result that stays in L2, which the next task needs unless it is staged."""
+    plan.result, plan.holds = region, not plan.dst_staged
+    plan.writes = Writes(after=result_after(plan) if after is None else after)
 
 
-def resident(plan: Plan, region: Region, after: After = After.NOTHING) -> None:
-    """First operand that an earlier task left in L2."""
-    plan.source = region
-    plan.reads = Reads(after=after)
+def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> None:
+    """Operands that earlier tasks left in L2. A planar task gets the patch of its map unless it has one."""
+    plan.source, plan.reads = region, Reads(after=after)
+    if second is not None:
+        plan.source2 = second
+    if plan.unit == "PE" and plan.patch == (0, 0):
+        plan.patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
 
 
 def fit_pe(target: Target, plan: Plan) -> None:

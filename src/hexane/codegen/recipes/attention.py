@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
+from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, up
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import matmul
@@ -79,16 +79,13 @@ def _head(
     staged = matmul.stage(fragment, q, m, q.k, lanes, turned=False, planar=True)
     copy = fragment.plans[0]
 
-    turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True)
-    turn.src = k.walk()
+    turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True, src=k.walk())
     tasks.choose_shape(fragment.target, turn)
     base = line + size
     end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
     turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
     turned = Region(base, odd, columns, columns)
-    tasks.stays(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
-    turn.holds = True
-    fragment.add(turn)
+    fragment.stay(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
 
     scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_format=RUNTIME_KERNEL, post_scale=scale)
     scores.cores_log2, scores.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
@@ -108,16 +105,12 @@ def _head(
         scores.small_source, s = True, largest_shape(n, 1)
     scores.shape = (s, s, s)
     tasks.resident(scores, turned, After.FOLLOWS_NE)
-    tasks.stays(scores, region, after=After.NOTHING)
-    scores.holds = True
-    fragment.add(scores)
+    fragment.stay(scores, region, after=After.NOTHING)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.patch = joint_patch(s)
     tasks.resident(top, region, After.FOLLOWS_NE)
-    tasks.stays(top, vector, after=After.NOTHING)
-    top.holds = True
-    fragment.add(top)
+    fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
@@ -128,9 +121,6 @@ def _head(
         weights.dst = replace(weights.dst, buffer=fragment.workspace(total))
     else:
         weights.dst_hint = WriteHint.ALLOC
-    weights.patch = pe_patch(n, 1, operands=2)
-    tasks.resident(weights, vector, After.FOLLOWS_PE)
-    weights.source2 = region
-    tasks.streams_out(fragment.target, weights, line + size, explicit=False, after=After.NOTHING)
-    fragment.add(weights)
+    tasks.resident(weights, vector, After.FOLLOWS_PE, second=region)
+    fragment.send(weights, line + size, explicit=False, after=After.NOTHING)
     matmul.compute(fragment, matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes))

@@ -88,8 +88,7 @@ def _product(
         if held is None:
             source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
-        plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL)
-        plan.post_scale = epilogue.scale
+        plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
         plan.ocg = ceil_log2(lanes)
         plan.cores_log2 = min(4, ceil_log2(ceil_div(m, lanes)))
         plan.kernel = replace(kernel, offset=kernel.offset + first * kernel.group_stride)
@@ -187,8 +186,7 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     size = k * channel
     if w.n * size + n * l2.ne_window(k) > fragment.limits.l2_bytes:
         return None, 0
-    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True)
-    plan.src = _rows(w)
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w))
     tasks.choose_shape(fragment.target, plan)
     region = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
@@ -200,7 +198,6 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
         plan.writes = plan.writes.waiting(hazard(0, start, staging))
     elif staging is not None:
         plan.reads = plan.reads.waiting(After.NE_RESULT)
-    plan.holds = True
     fragment.add(plan)
     return region, start
 
@@ -213,11 +210,9 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     plane = up(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
-    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True)
-    plan.src, plan.dst = _rows(w), walk
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w), dst=walk)
     tasks.choose_shape(fragment.target, plan)
     end = tasks.ne_source(fragment.target, plan, 0)
     _need_room(fragment.target, end, w)
-    tasks.streams_out(fragment.target, plan, end, explicit=False)
-    fragment.add(plan)
+    fragment.send(plan, end, explicit=False)
     return walk

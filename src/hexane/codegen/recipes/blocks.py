@@ -229,8 +229,7 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     first = plans[0]
     if len(plans) == 1:
         end = tasks.ne_source(fragment.target, first, 0)
-        tasks.streams_out(fragment.target, first, end)
-        fragment.add(first)
+        fragment.send(first, end)
         return
     channel = l2.channel_stride(first.w)
     fits = (
@@ -240,8 +239,7 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     if not fits:
         for plan in plans:
             end = tasks.ne_source(fragment.target, plan, 0)
-            tasks.streams_out(fragment.target, plan, end)
-            fragment.add(plan)
+            fragment.send(plan, end)
         return
     end = tasks.ne_source(fragment.target, first, 0, keep=True)
     tasks.streams_out(fragment.target, first, end, explicit=False)

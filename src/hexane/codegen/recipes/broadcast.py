@@ -12,7 +12,6 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
@@ -119,7 +118,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         plan = (
             unary.copy_of(fragment.target, cond)
             if by_row
-            else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, element=1)
+            else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, in_format=Element.UINT8)
         )
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
         unary.set_table(plan, table)
@@ -135,7 +134,6 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             tasks.stays(plan, mask, after=After.PE_SOURCE)
             base = _apart(channel, channel + size)
             second_at = base + size
-        plan.holds = True
         fragment.add(plan)
         product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
         product.broadcast1 = Axes.H if by_row else Axes.NONE
@@ -148,19 +146,14 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         else:
             overlap = second_at < kept_end and kept_base < end
             product.reads = Reads(after=After.NE if overlap else After.NE_RESULT)
-        tasks.stays(product, replace(half, base=base), after=After.NOTHING)
-        product.holds = True
-        fragment.add(product)
+        fragment.stay(product, replace(half, base=base), after=After.NOTHING)
     total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
     total.transpose1 = total.transpose2 = not by_row
     total.dst = out.dma()
-    total.patch = pe_patch(out.w, out.h, operands=2)
     regions = [channel, base]
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
-    tasks.resident(total, replace(half, base=first), After.PE_RESULT)
-    total.source2 = replace(half, base=second)
-    tasks.streams_out(fragment.target, total, base + size, after=After.NOTHING)
-    fragment.add(total)
+    tasks.resident(total, replace(half, base=first), After.PE_RESULT, second=replace(half, base=second))
+    fragment.send(total, base + size, after=After.NOTHING)
 
 
 def _apart(first: int, base: int) -> int:
@@ -174,12 +167,11 @@ def _select_through_scratch(fragment: Fragment, cond: Tensor, a: Tensor, b: Tens
     """cond * a + (not cond) * b, every step through scratch; 0 * inf is 0 in the planar engine (numerics 7)."""
     halves = []
     for table, operand in (("not_zero", a), ("equals_zero", b)):
-        shape = Tensor(cond.buffer, *cond.shape)
-        mask = replace(shape, buffer=fragment.workspace(shape.bytes))
+        mask = fragment.tensor(*cond.shape)
         plan = unary.copy_of(fragment.target, cond)
         unary.set_table(plan, table)
         fragment.add(unary.ne_stream(fragment.target, plan, cond, mask))
-        product = Tensor(fragment.workspace(out.bytes), *out.shape)
+        product = fragment.tensor(*out.shape)
         operands = combine(fragment, "mul", operand, mask, product)
         halves.append(operands)
     fragment.add(two_surfaces(fragment.target, "add", halves[0], halves[1], out, False))

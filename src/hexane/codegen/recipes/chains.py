@@ -289,8 +289,7 @@ class ChainWork:
             return
         vectors = ChainStay(2 * line, 4 * m, VECTOR)
         vector = Region(0, line, line, line)
-        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, transpose_out=True)
-        mean.final = 1.0 / k
+        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / k)
         loads = x.rows is None
         if loads:
             assert x.dram is not None
@@ -340,8 +339,7 @@ class ChainWork:
             spread.source2 = Region(0, channel, size, size, size)
             spread.source = spread.result = Region(0, line, line, line)
             self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
-        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-        scale.src = x.dram.walk()
+        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, src=x.dram.walk())
         scale.patch = pe_patch(k, 1, operands=2)
         turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
         window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
@@ -454,8 +452,7 @@ class ChainWork:
         if x.rows is None:
             raise UnsupportedError("an input plus a constant in a chain", code=Reason.LAYOUT)
         m, k = out.m, out.k
-        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
-        plan.patch = pe_patch(k, m, operands=2)
+        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"], patch=pe_patch(k, m, operands=2))
         constant = self.fragment.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
         plan.src2 = constant.dma()
         plan.source = self._operand(x, MatrixView.MAP, l2.channel_stride(k))

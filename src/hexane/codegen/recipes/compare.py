@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import cores_log2, is_small_source, pe_patch
+from hexane.codegen.geometry import cores_log2, is_small_source
 from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import unary
@@ -59,7 +59,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
         x, y = y, x
     target = out
     if op.type in NEGATED:
-        target = Tensor(fragment.workspace(out.bytes), *out.shape, out.element)
+        target = fragment.tensor(*out.shape, out.element)
     for n in range(out.n):
         _compare(fragment, x.image(n), y.image(n), target.image(n), table)
     if target is not out:
@@ -103,13 +103,10 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
             f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
-        plan = unary.copy_of(fragment.target, tensor)
-        plan.src = tensor.dma()
+        plan = unary.copy_of(fragment.target, tensor, src=tensor.dma())
         tasks.choose_shape(fragment.target, plan)
         tasks.ne_source(fragment.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
-        tasks.stays(plan, Region(place * channel, 2 * channel, row, block))
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, Region(place * channel, 2 * channel, row, block))
     pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
     pair.mac = MAC_BYTES.then(NeNonlinear.TABLE)
     pair.out_format = Element.UINT8
@@ -140,13 +137,13 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
         return fragment
     source = x
     if op.type == "ceil":
-        source = _negative(fragment, x, Tensor(fragment.workspace(x.bytes), *x.shape))
-    target = out if op.type == "floor" else Tensor(fragment.workspace(x.bytes), *x.shape)
+        source = _negative(fragment, x, fragment.tensor(*x.shape))
+    target = out if op.type == "floor" else fragment.tensor(*x.shape)
     parts = {}
     for table, place in (("fraction", source), ("below_zero", None), ("integer", source)):
         plan = unary.copy_of(context.target, x)
         unary.set_table(plan, table)
-        parts[table] = Tensor(fragment.workspace(x.bytes), *x.shape)
+        parts[table] = fragment.tensor(*x.shape)
         fragment.add(unary.ne_stream(context.target, plan, place or parts["fraction"], parts[table]))
     combine(fragment, "sub", parts["integer"], parts["below_zero"], target)
     if op.type == "ceil":
@@ -182,12 +179,8 @@ def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     tasks.resident(whole, replace(fraction.source, group=0))
     tasks.stays(whole, second, after=After.NOTHING)
     difference = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], transpose1=True, transpose2=True)
-    difference.patch = pe_patch(1, 1, operands=2)
     difference.dst = out.dma()
-    tasks.resident(difference, second, After.NE_RESULT)
-    difference.source2 = first
+    tasks.resident(difference, second, After.NE_RESULT, second=first)
     tasks.streams_out(fragment.target, difference, 2 * line, after=After.NOTHING)
-    for plan in (fraction, below, whole):
-        plan.holds = True
-        fragment.add(plan)
+    fragment.add(fraction, below, whole)
     fragment.add(difference)

@@ -204,8 +204,7 @@ def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(fragment.target, plan, 0)
-    tasks.streams_out(fragment.target, plan, end)
-    fragment.add(plan)
+    fragment.send(plan, end)
 
 
 def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
@@ -234,5 +233,4 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(fragment.target, plan, 0)
-    tasks.streams_out(fragment.target, plan, end)
-    fragment.add(plan)
+    fragment.send(plan, end)

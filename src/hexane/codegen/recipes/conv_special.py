@@ -15,7 +15,7 @@ from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, floor_log2, pe_patch, up
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
-from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
@@ -43,11 +43,8 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     channel = l2.odd_channel_stride(x.h)
     region = Region(0, channel, channel, channel)
     tasks.ne_source(fragment.target, turn, x.c * channel)
-    tasks.stays(turn, region)
-    turn.holds = True
-    fragment.add(turn)
-    flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
-    flat = replace(flat, buffer=fragment.workspace(flat.bytes))
+    fragment.stay(turn, region)
+    flat = fragment.tensor(1, y.c, 1, y.h)
     one_patch = y.h <= 128
     product = Product(conv.weights.shaped(y.c, x.c), conv.bias, conv.uniform, conv.epilogue)
     blocks = product.blocks(fragment.target, one_patch=one_patch, transposed=False)
@@ -66,8 +63,7 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     back.src = replace(back.src, row=flat.plane, plane=flat.row)
     tasks.choose_shape(fragment.target, back)
     end = tasks.ne_source(fragment.target, back, 0)
-    tasks.streams_out(fragment.target, back, end)
-    fragment.add(back)
+    fragment.send(back, end)
 
 
 def widened(fragment: Fragment, conv: Convolution) -> Fragment:
@@ -88,11 +84,8 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     channel = l2.channel_stride(2 * plan.wout)
     held = l2.resident_region(0, y.c, channel)
     end = tasks.ne_source(fragment.target, plan, y.h * held.row)
-    tasks.stays(plan, held)
-    plan.holds = True
-    fragment.add(plan)
-    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY)
-    crop.dst = y.dma()
+    fragment.stay(plan, held)
+    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, dst=y.dma())
     crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
     tasks.resident(crop, held, After.FOLLOWS_NE)
     crop.result, crop.writes = Region(end), l2.AUTOMATIC
@@ -144,10 +137,9 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
 def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
     region = Region(0, channel, y.c * channel, y.c * channel)
     end = tasks.ne_source(fragment.target, shift, size)
-    tasks.stays(shift, region)
     walk = Dma(fragment.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
     shift.dst, shift.dst_staged = walk, True
-    fragment.add(shift)
+    fragment.stay(shift, region)
     plan.src, plan.src_staged = walk, True
     assert plan.kernel is not None and end
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
@@ -164,11 +156,9 @@ def _shift_through_scratch(fragment: Fragment, shift: Plan, plan: Plan, y: Tenso
     walk = Dma(fragment.workspace(total), 0, row, plane, total, total, interleave=lanes)
     shift.dst = walk
     end = tasks.ne_source(fragment.target, shift, 0)
-    tasks.streams_out(fragment.target, shift, end, explicit=False)
-    fragment.add(shift)
+    fragment.send(shift, end, explicit=False)
     plan.src = walk
     assert plan.kernel is not None
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(fragment.target, plan, 0)
-    tasks.streams_out(fragment.target, plan, end)
-    fragment.add(plan)
+    fragment.send(plan, end)

@@ -130,8 +130,7 @@ def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, re
 
 def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
-    plan = unary.copy_of(fragment.target, small)
-    plan.src = small.dma()
+    plan = unary.copy_of(fragment.target, small, src=small.dma())
     tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(small.w, 2)
     block = small.c * channel
@@ -140,9 +139,7 @@ def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     size = small.h * row
     region = Region(0, channel, row, block, size if small.n > 1 else 0)
     tasks.ne_source(fragment.target, plan, size * small.n)
-    tasks.stays(plan, region)
-    plan.holds = True
-    fragment.add(plan)
+    fragment.stay(plan, region)
     return plan, size * small.n
 
 
@@ -206,8 +203,7 @@ def _both_resident(fragment: Fragment, op: str, a: Tensor, b: Tensor, out: Tenso
 
 def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
     """An operand at the size of the result, in scratch: one copy, or one for each image where they share a sample."""
-    shape = Tensor(small.buffer, *out.shape, small.element)
-    wide = replace(shape, buffer=fragment.workspace(shape.bytes))
+    wide = fragment.tensor(*out.shape, small.element)
     images = [wide] if small.n == out.n else [wide.image(n) for n in range(out.n)]
     for to in images:
         axes = broadcast_axes(small, to)
@@ -387,8 +383,7 @@ def _rows_onto(
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, transpose2=True)
-    plan.pe = BINARY[operation]
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, transpose2=True, pe=BINARY[operation])
     plan.src, plan.dst = walk_in, walk_out
     end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
     channel = copy.result.channel
@@ -410,14 +405,12 @@ def two_rows(fragment: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     rows = np.zeros((2, stride // 2), "<f2")
     rows[0, :count], rows[1, :count] = shift, scale
     buffer = fragment.constant(rows.tobytes())
-    plan = tasks.copy_plan(fragment.target, 1, 2, count)
-    plan.src = Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
+    plan = tasks.copy_plan(fragment.target, 1, 2, count, src=Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride))
     tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     tasks.ne_source(fragment.target, plan, 2 * row)
     tasks.stays(plan, Region(0, channel, row, channel))
-    plan.holds = True
     return plan
 
 

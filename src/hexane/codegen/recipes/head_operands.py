@@ -176,8 +176,7 @@ def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tu
         end = tasks.pe_source(plan, 0)
     if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError("heads whose rows do not fit the engine's L2 buffer", code=Reason.MEMORY)
-    tasks.streams_out(fragment.target, plan, end, explicit=False)
-    fragment.add(plan)
+    fragment.send(plan, end, explicit=False)
     if groups > 1:
         plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
     if first or x.tokens < (found.rows if found.by_token else found.length):

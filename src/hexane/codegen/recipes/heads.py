@@ -16,7 +16,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch
+from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape
 from hexane.codegen.operations import (
     BINARY,
     MAC_MAXIMUM,
@@ -221,23 +221,18 @@ class _Around:
         held = Region(0, self.odd, size, size)
         if groups > 1:
             held = replace(self.columns, group=self.columns.row)
-        tasks.stays(plan, held)
-        plan.holds = True
-        self.fragment.add(plan)
+        self.fragment.stay(plan, held)
         if groups > 1:
             plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
 
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
-        plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries)
-        plan.src = mask.matrix()
+        plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries, src=mask.matrix())
         tasks.choose_shape(self.fragment.target, plan)
         end = tasks.ne_source(self.fragment.target, plan, self.small.base)
         if end > self.fragment.limits.l2_bytes:
             raise UnsupportedError("a mask that does not fit the engine's L2 buffer", code=Reason.MEMORY)
-        tasks.stays(plan, self.mask)
-        plan.holds = True
-        self.fragment.add(plan)
+        self.fragment.stay(plan, self.mask)
 
     def some(self, head: int, count: int) -> None:
         """As many heads as fit."""
@@ -264,9 +259,8 @@ class _Around:
         scores.groups, scores.macs = count, count * scores.macs
         tasks.choose_shape(self.fragment.target, scores)
         self._of_queries(scores, head)
-        tasks.stays(scores, self._by_head(self.first), after=After.NOTHING)
-        scores.holds = self.begun = True
-        self.fragment.add(scores)
+        self.begun = True
+        self.fragment.stay(scores, self._by_head(self.first), after=After.NOTHING)
         held = self._weights(count)
         plan = _product(
             self.v.of_groups(self.fragment.target, head, count),
@@ -321,36 +315,25 @@ class _Around:
             plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
             tasks.choose_shape(self.fragment.target, plan)
             self._of_queries(plan, head)
-            tasks.stays(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
             self.begun = True
-            plan.holds = True
-            self.fragment.add(plan)
+            self.fragment.stay(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
         plan = Plan("PE", w=sizes.queries, h=count, c=sizes.keys, kind=PeKind.BINARY, pe=BINARY["add"])
         plan.broadcast2 = Axes.H
-        plan.patch = pe_patch(sizes.queries, count, operands=2)
-        tasks.resident(plan, self.first, After.NE_RESULT)
-        plan.source2 = replace(self.mask, row=self.mask.row)
-        tasks.stays(plan, self.second, after=After.NOTHING)
-        plan.holds = True
-        self.fragment.add(plan)
+        tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
+        self.fragment.stay(plan, self.second, after=After.NOTHING)
 
     def _softmax(self, held: Region, spare: Region, count: int) -> None:
         """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
         n, m, fragment = self.sizes.keys, self.sizes.queries, self.fragment
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
-        for plan in self._maxima(held, spare, count, after):
-            fragment.add(plan)
+        fragment.add(*self._maxima(held, spare, count, after))
         powers_and_reciprocals(fragment, (n, count, m), held, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
-        weights.patch = pe_patch(m, count, operands=2)
-        tasks.resident(weights, self.small, After.NE_RESULT)
-        weights.source2 = spare
-        tasks.stays(weights, held, after=After.NOTHING)
-        weights.holds = True
-        fragment.add(weights)
+        tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
+        fragment.stay(weights, held, after=After.NOTHING)
 
     def _maxima(self, held: Region, spare: Region, count: int, after: After) -> list[Plan]:
         """The largest score of every query: halves of the keys against each other as often as that is cheaper.
@@ -384,7 +367,6 @@ class _Around:
         for i in range(times):
             half = ceil_div(n, 2)
             plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
-            plan.patch = pe_patch(m, count, operands=2)
             tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
             plan.source2 = replace(region, base=region.base + (n - half) * self.line)
             region, n = replace(spare, base=spare.base + at * self.line), half
@@ -398,10 +380,7 @@ class _Around:
         top.shape = (kept, kept, kept)
         tasks.resident(top, region, after if not times else After.PE_RESULT)
         tasks.stays(top, self.small, after=After.NOTHING)
-        plans.append(top)
-        for plan in plans:
-            plan.holds = True
-        return plans
+        return [*plans, top]
 
     def _result(self, head: int, region: Region, *, last: bool) -> None:
         sizes, out = self.sizes, self.out
@@ -417,8 +396,7 @@ class _Around:
 
 
 def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
-    plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale)
-    plan.kernel = kernel
+    plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale, kernel=kernel)
     plan.cores_log2 = min(4, ceil_log2(ceil_div(rows, lanes)))
     plan.ocg = ceil_log2(lanes)
     plan.macs = rows * w * c

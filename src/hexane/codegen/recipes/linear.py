@@ -173,8 +173,7 @@ class TransposedMap:
 
 def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
-    plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True)
-    plan.src = x.walk()
+    plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True, src=x.walk())
     tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
@@ -189,8 +188,7 @@ def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
 def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0) -> TransposedMap:
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
-    plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True)
-    plan.src = x.folded()
+    plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True, src=x.folded())
     tasks.choose_shape(fragment.target, plan)
     region = folded_region(fragment.target, base, x.k, h, kernel_bytes)
     source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
@@ -200,15 +198,12 @@ def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0)
 def fold_columns(fragment: Fragment, x: MatrixRows, kernel_bytes: int) -> TransposedMap:
     """T0 and T1 of a folded product whose x is given as [K, M]: its columns as rows in L2, then folded from there."""
     k, m = x.m, x.k
-    turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True)
-    turn.src = x.walk()
+    turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True, src=x.walk())
     tasks.choose_shape(fragment.target, turn)
     channel = l2.channel_stride(k)
     rows = Region(0, channel, m * channel, m * channel)
     tasks.ne_source(fragment.target, turn, rows.row)
-    tasks.stays(turn, rows)
-    turn.holds = True
-    fragment.add(turn)
+    fragment.stay(turn, rows)
     plan = tasks.copy_plan(fragment.target, FOLD, m // FOLD, k, out_trans=True)
     tasks.choose_shape(fragment.target, plan)
     tasks.resident(plan, Region(0, channel, FOLD * channel, rows.depth), After.NE_RESULT)
@@ -233,17 +228,15 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
 
 
 def _staged(fragment: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> TransposedMap:
-    tasks.stays(plan, held)
     plan.dst, plan.dst_staged = walk, True
-    fragment.add(plan)
+    fragment.stay(plan, held)
     end = held.base + plan.hout * held.row
     return TransposedMap(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
 
 def fold_out(fragment: Fragment, held: Region, m: int, y: MatrixRows) -> None:
     """T2 of a folded product: from pixels back to rows."""
-    plan = tasks.copy_plan(fragment.target, m, 1, y.k)
-    plan.dst = y.walk()
+    plan = tasks.copy_plan(fragment.target, m, 1, y.k, dst=y.walk())
     tasks.choose_shape(fragment.target, plan)
     size = m * held.channel
     tasks.resident(plan, Region(held.base, held.channel, size, size), After.NE_RESULT)
@@ -296,9 +289,7 @@ def folded_products(fragment: Fragment, held: TransposedMap, weights: Product, b
             plan.src, plan.src_staged = held.walk, True
         settle(fragment.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
-        tasks.stays(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
     return region
 
 
@@ -420,6 +411,4 @@ def _hidden(fragment: Fragment, held: TransposedMap, weights: Product, region: R
         settle(fragment.target, plan)
         follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else held.after
         tasks.resident(plan, held.region, follows if i == 0 else After.NOTHING)
-        tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)

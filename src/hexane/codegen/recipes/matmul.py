@@ -74,8 +74,7 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _turned_back(fragment: Fragment, a: Tensor) -> Tensor:
     """A first operand given as [K, M], as [M, K] in scratch."""
-    straight = Tensor(a.buffer, a.n, a.c, a.w, a.h)
-    straight = replace(straight, buffer=fragment.workspace(straight.bytes))
+    straight = fragment.tensor(a.n, a.c, a.w, a.h)
     permute(fragment, AxisWalk.of(a), (0, 1, 3, 2), AxisWalk.of(straight))
     return straight
 
@@ -135,8 +134,7 @@ def stage(fragment: Fragment, x: MatrixRows, m: int, k: int, lanes: int, *, turn
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
-        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY)
-        plan.src, plan.dst = x.walk(), walk
+        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, src=x.walk(), dst=walk)
         tasks.streams_out(fragment.target, plan, tasks.pe_source(plan, 0), explicit=False)
     else:
         plan = (
@@ -174,8 +172,7 @@ def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
 
 def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
-    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
-    plan.src = w.walk()
+    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True, src=w.walk())
     tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
@@ -187,9 +184,7 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
         # the copy's source region is checked the same way, and waits for the neural engine besides
         found = hazard(size, end, after_planar)
         plan.reads = plan.reads.waiting(found)
-    tasks.stays(plan, region, after=after | After.NE)
-    plan.holds = True
-    fragment.add(plan)
+    fragment.stay(plan, region, after=after | After.NE)
     return region, size
 
 
@@ -257,8 +252,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
     staging = fragment.plans[start]
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL)
-        plan.post_scale = product.scale
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL, post_scale=product.scale)
         plan.cores_log2 = min(4, ceil_log2(count // lanes))
         plan.ocg = ceil_log2(lanes)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)

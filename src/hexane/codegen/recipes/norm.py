@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
-from hexane.codegen.plan import Buffer, Plan, Region, Space
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
@@ -70,17 +70,17 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
     if "n" in axes:
         raise UnsupportedError("a layer norm over the batch", code=Reason.BATCH)
     if not axes >= frozenset("chw"):
-        axes = frozenset(a for a in axes if getattr(x, a) > 1)
+        axes &= x.axes
     epsilon = op.arg("epsilon")
     gamma, beta = (_parameter(op, name) for name in ("gamma", "beta"))
     fragment = Fragment(context)
     steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
-    target = y if not steps else Tensor(fragment.workspace(y.bytes), *y.shape)
+    target = y if not steps else fragment.tensor(*y.shape)
     for n in range(x.n):
         normalise(fragment, x.image(n), target.image(n), axes, epsilon)
     for i, (word, data) in enumerate(steps):
         last = i == len(steps) - 1
-        result = y if last else Tensor(fragment.workspace(y.bytes), *y.shape)
+        result = y if last else fragment.tensor(*y.shape)
         _affine(fragment, word, target, data, result)
         target = result
     return fragment
@@ -111,7 +111,7 @@ def _affine(fragment: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tenso
 
 def normalise(fragment: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: float) -> None:
     """One image over the given axes (those longer than 1)."""
-    whole = frozenset(a for a in "chw" if getattr(x, a) > 1)
+    whole = x.axes - {"n"}
     if not axes or not whole:
         raise UnsupportedError("a layer norm over axes of length 1", code=Reason.EXTENT)
     if axes == frozenset("c") and x.h == x.w == 1:
@@ -143,8 +143,7 @@ def _turned(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tup
     """Over C or H of a map: turned so that the axis runs along W, normalised row by row, turned back."""
     start = len(fragment.plans)
     shape = [x.shape[axis] for axis in order]
-    middle = [Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3]) for _ in range(2)]
-    middle = [replace(t, buffer=fragment.workspace(t.bytes)) for t in middle]
+    middle = [fragment.tensor(*shape) for _ in range(2)]
     permute(fragment, AxisWalk.of(x), order, AxisWalk.of(middle[0]))
     rows_as_channels(fragment, as_rows(middle[0]), as_rows(middle[1]), epsilon)
     back = tuple(order.index(axis) for axis in range(4))
@@ -170,16 +169,14 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     moved = replace(source, base=moved_at)
     region = Region(moved_at, flat, turned_row, w * flat)
 
-    load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
-    load.src = x.dma()
+    load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True, src=x.dma())
     tasks.choose_shape(fragment.target, load)
     tasks.ne_source(fragment.target, load, source_at, keep=True)
     load.source = replace(source, group=c * channel)
     tasks.stays(load, region)
     mean = _column_mean(x, region, values)
     minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.C)
-    tasks.resident(minus, source, After.PE_RESULT)
-    minus.source2 = values
+    tasks.resident(minus, source, After.PE_RESULT, second=values)
     tasks.stays(minus, moved, after=After.NOTHING)
     again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
     lock(minus, again)
@@ -187,15 +184,10 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
     spread = _column_mean(x, replace(region, base=turned_at), values)
     spread.pe, spread.epsilon = SQUARES, epsilon
-    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C)
-    scale.dst = y.dma()
-    scale.patch = pe_patch(w, h, operands=2)
-    tasks.resident(scale, moved, After.PE_RESULT)
-    scale.source2 = values
+    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C, dst=y.dma())
+    tasks.resident(scale, moved, After.PE_RESULT, second=values)
     tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
-    for plan in (load, mean, minus, again, spread):
-        plan.holds = True
-        fragment.add(plan)
+    fragment.add(load, mean, minus, again, spread)
     fragment.add(scale)
 
 
@@ -207,9 +199,7 @@ def _turned_pad(row: int, channel: int) -> int:
 
 def _column_mean(x: Tensor, turned: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
-    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True)
-    plan.final = 1.0 / x.c
-    plan.patch = pe_patch(x.c, 1, operands=1)
+    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.c)
     tasks.resident(plan, Region(turned.base, turned.channel, turned.depth, turned.depth, turned.row), After.NE_RESULT)
     tasks.stays(plan, values, after=After.NOTHING)
     return plan
@@ -221,9 +211,7 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}", code=Reason.EXTENT)
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True)
-    mean.final = 1.0 / (x.h * x.w)
-    mean.src = x.dma()
+    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / (x.h * x.w), src=x.dma())
     end = tasks.pe_source(mean, 2 * line, keep=True)
     if end > fragment.limits.l2_bytes:
         raise UnsupportedError(
@@ -233,19 +221,12 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     tasks.stays(mean, vector)
     axes = sizes_of_one((1, x.w), (1, x.h))
     spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=axes, transpose1=True, transpose_out=True)
-    spread.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(spread, vector, After.PE_RESULT)
-    spread.source2 = source
+    tasks.resident(spread, vector, After.PE_RESULT, second=source)
     tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-    scale.patch = pe_patch(x.w, x.h, operands=2)
-    scale.dst = y.dma()
-    tasks.resident(scale, source, After.PE_RESULT)
-    scale.source2 = vector
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, dst=y.dma())
+    tasks.resident(scale, source, After.PE_RESULT, second=vector)
     tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
-    mean.holds = spread.holds = True
-    for plan in (mean, spread, scale):
-        fragment.add(plan)
+    fragment.add(mean, spread, scale)
 
 
 def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
@@ -258,9 +239,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     else:
         w, h, d, walk = x.w, x.c, x.h, cube(x)
     count = x.c * x.h * x.w
-    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE)
-    mean.final = 1.0 / count
-    mean.src = walk
+    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE, final=1.0 / count, src=walk)
     tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
     source = replace(mean.source, group=0)
     end = 4 * l2.UNIT + h * mean.source.row
@@ -274,19 +253,12 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
         )
     mean.tile = min(h, MEAN_ROWS)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
-    tasks.stays(mean, single)
-    mean.holds = True
-    fragment.add(mean)
+    fragment.stay(mean, single)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
-    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes)
-    spread.patch = tall_patch(w, h)
-    tasks.resident(spread, single, After.PE_RESULT)
-    spread.source2 = source
-    tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
-    spread.holds = True
-    fragment.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C)
-    scale.dst = y.dma()
+    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes, patch=tall_patch(w, h))
+    tasks.resident(spread, single, After.PE_RESULT, second=source)
+    fragment.stay(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C, dst=y.dma())
     if x.c == x.h == 1:
         scale.patch = pe_patch(w, h, operands=2)
         tasks.resident(scale, source, After.PE_RESULT)
@@ -294,44 +266,32 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
         scale.src = x.dma()
         end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
     scale.source2 = single
-    tasks.streams_out(fragment.target, scale, end, after=After.NOTHING)
-    fragment.add(scale)
+    fragment.send(scale, end, after=After.NOTHING)
 
 
 def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
-    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True)
-    turn.src = x.dma()
+    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True, src=x.dma())
     tasks.pe_source(turn, 4 * l2.UNIT + line)
-    tasks.stays(turn, vector)
-    turn.holds = True
-    fragment.add(turn)
+    fragment.stay(turn, vector)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
-    mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
-    mean.final = 1.0 / x.c
+    mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch, final=1.0 / x.c)
     after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
     tasks.resident(mean, vector, after_turn)
     tasks.stays(mean, single, after=After.NOTHING)
-    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W)
-    spread.patch = patch
-    tasks.resident(spread, single, After.FOLLOWS_PE)
-    spread.source2 = vector
+    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W, patch=patch)
+    tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
     tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, patch=patch)
-    tasks.resident(scale, vector, After.PE_RESULT)
-    scale.source2 = single
+    tasks.resident(scale, vector, After.PE_RESULT, second=single)
     tasks.stays(scale, vector, after=After.NOTHING)
-    for plan in (mean, spread, scale):
-        plan.holds = True
-        fragment.add(plan)
-    back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, patch=pe_patch(1, 1, operands=1))
-    back.dst = y.dma()
+    fragment.add(mean, spread, scale)
+    back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, dst=y.dma())
     tasks.resident(back, vector, after_turn)
-    tasks.streams_out(fragment.target, back, 4 * l2.UNIT + line, after=After.NOTHING)
-    fragment.add(back)
+    fragment.send(back, 4 * l2.UNIT + line, after=After.NOTHING)
 
 
 def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
@@ -349,33 +309,22 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     fragment.add(mean)
     moved = replace(held, base=size)
     minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
-    minus.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(minus, held, After.PE_RESULT)
-    minus.source2 = Region(2 * size, 16, step, step)
-    tasks.stays(minus, moved, after=After.NOTHING)
-    minus.holds = True
-    fragment.add(minus)
+    tasks.resident(minus, held, After.PE_RESULT, second=Region(2 * size, 16, step, step))
+    fragment.stay(minus, moved, after=After.NOTHING)
     spread = _row_mean(x, moved, row_values(x, 0), After.PE_RESULT)
     spread.pe, spread.epsilon = SQUARES, epsilon
     fragment.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W)
-    scale.transpose2 = False
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W, transpose2=False)
     scale.dst = y.dma()
-    scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, moved, After.PE_RESULT)
-    scale.source2 = Region(0, 16, step, step)
-    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
-    fragment.add(scale)
+    tasks.resident(scale, moved, After.PE_RESULT, second=Region(0, 16, step, step))
+    fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
 def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE)
-    plan.final = 1.0 / x.w
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.w)
     block = x.c * held.channel
     tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
-    plan.patch = pe_patch(x.w, 1, operands=1)
     tasks.stays(plan, result, after=After.NOTHING)
-    plan.holds = True
     return plan
 
 
@@ -386,30 +335,20 @@ def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, transpose_out=True)
-    mean.final = 1.0 / x.k
-    mean.src = x.walk()
+    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.k, src=x.walk())
     tasks.pe_source(mean, base, keep=True)
     mean.patch = (min(mean.patch[0], 8), 0)
-    tasks.stays(mean, vector)
-    mean.holds = True
-    fragment.add(mean)
+    fragment.stay(mean, vector)
     source = replace(mean.source, group=0)
     spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=Axes.W, transpose1=True, transpose_out=True)
-    spread.patch = pe_patch(x.k, 1, operands=2)
-    tasks.resident(spread, vector, After.PE_RESULT)
-    spread.source2 = source
-    tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
-    spread.holds = True
-    fragment.add(spread)
+    tasks.resident(spread, vector, After.PE_RESULT, second=source)
+    fragment.stay(spread, replace(vector, base=line), after=After.NOTHING)
     return vector, source
 
 
 def _scaled(x: MatrixRows, source: Region, vector: Region) -> Plan:
     plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-    plan.patch = pe_patch(x.k, 1, operands=2)
-    tasks.resident(plan, source, After.PE_RESULT)
-    plan.source2 = vector
+    tasks.resident(plan, source, After.PE_RESULT, second=vector)
     return plan
 
 
@@ -425,8 +364,7 @@ def rows_as_channels(fragment: Fragment, x: MatrixRows, y: MatrixRows, epsilon: 
         vector, source = _row_statistics(fragment, part, base, epsilon)
         scale = _scaled(part, source, vector)
         scale.dst = target.walk()
-        tasks.streams_out(fragment.target, scale, base + source.row, explicit=False, after=After.NOTHING)
-        fragment.add(scale)
+        fragment.send(scale, base + source.row, explicit=False, after=After.NOTHING)
         # the statistics are those in front of a projection, where the scaled rows stay in L2
         scale.evidence, scale.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
 
@@ -466,14 +404,11 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     scale = _scaled(x, source, vector)
     region = Region(map_at, channel, size, size)
     tasks.stays(scale, region, after=After.NOTHING)
-    scale.holds = True
     turn = tasks.copy_plan(context.target, x.m, 1, x.k, out_trans=True)
     scale.patch = joint_patch(0)
     fragment.add(scale)
     tasks.resident(turn, region, After.FOLLOWS_PE)
     columns = Region(turned_at, odd, x.k * odd, x.k * odd)
-    tasks.stays(turn, columns, after=After.NOTHING)
-    turn.holds = True
-    fragment.add(turn)
+    fragment.stay(turn, columns, after=After.NOTHING)
     linear.products(fragment, TransposedMap(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
     return fragment

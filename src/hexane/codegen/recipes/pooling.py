@@ -104,8 +104,7 @@ def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Contex
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(context.target, plan)
     end = tasks.ne_source(context.target, plan, 0)
-    tasks.streams_out(context.target, plan, end)
-    fragment.add(plan)
+    fragment.send(plan, end)
     fragment.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
     return fragment
 

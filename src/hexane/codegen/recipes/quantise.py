@@ -50,7 +50,7 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
     first.scale = affine.inverse
     last = first
     if affine.zero:
-        middle = Tensor(fragment.workspace(x.bytes), x.n, x.c, x.h, x.w)
+        middle = fragment.tensor(*x.shape)
         fragment.add(unary.pe_stream(context.target, first, x, middle))
         last = _copy(x)
         last.bias = float(affine.zero)
@@ -75,7 +75,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
     first = last = _copy(x)
     if affine.zero:
         first.bias = -float(affine.zero)
-        middle = Tensor(fragment.workspace(y.bytes), y.n, y.c, y.h, y.w)
+        middle = fragment.tensor(*y.shape)
         fragment.add(unary.pe_stream(context.target, first, x, middle))
         last, x = _copy(y), middle
     last.scale = affine.scale

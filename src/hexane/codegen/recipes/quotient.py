@@ -67,7 +67,7 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     if numerator is None and context.tensor(x).shape == out.shape:
         return _divide(context.tensor(x), b, out, context)
     fragment = Fragment(context)
-    inverted = Tensor(fragment.workspace(b.bytes), *b.shape)
+    inverted = fragment.tensor(*b.shape)
     plan = unary.copy_of(context.target, b)
     unary.set_table(plan, "reciprocal")
     fragment.add(unary.ne_stream(context.target, plan, b, inverted))
@@ -118,8 +118,7 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     last.dst, last.source2, last.transpose2 = out.dma(), region, True
     last.patch = pe_patch(1, 1, operands=2)
     tasks.resident(last, replace(table.source, group=0), After.NE)
-    tasks.streams_out(context.target, last, region.channel + table.source.row, after=After.NOTHING)
-    fragment.add(last)
+    fragment.send(last, region.channel + table.source.row, after=After.NOTHING)
     if "function_and_residual" not in (context.target.shown or ()):
         fragment.evidence(Evidence.INFERRED, "a pixel and its table, as on H14")
     return fragment
@@ -138,9 +137,7 @@ def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool, keep:
     size = x.h * row
     region = Region(0, channel, row, block, size if x.n > 1 else 0)
     tasks.ne_source(fragment.target, plan, size * x.n, keep=keep)
-    tasks.stays(plan, region)
-    plan.holds = True
-    fragment.add(plan)
+    fragment.stay(plan, region)
     return region, size * x.n
 
 
@@ -178,17 +175,13 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     pairs = Region(0, 2 * channel, row, block)
     size = a.h * row
     for i, tensor in enumerate((b, a)):
-        plan = unary.copy_of(context.target, tensor)
-        plan.src = tensor.dma()
+        plan = unary.copy_of(context.target, tensor, src=tensor.dma())
         if tensor is a:
             unary.set_table(plan, "log2")
         tasks.choose_shape(context.target, plan)
         tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
-        tasks.stays(plan, replace(pairs, base=i * channel))
-        plan.holds = True
-        fragment.add(plan)
-    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT)
-    product.power_category = 2
+        fragment.stay(plan, replace(pairs, base=i * channel))
+    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT, power_category=2)
     product.cores_log2 = cores_log2(a.c)
     unary.set_table(product, "exp2")
     product.dst = out.dma()
@@ -198,8 +191,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         total = tasks.moved_bytes(product, alone=True)
         product.shape = work_shape(context.target, a.w, a.h, coefficients, total)
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
-    tasks.streams_out(context.target, product, size, explicit=False, after=After.NOTHING)
-    fragment.add(product)
+    fragment.send(product, size, explicit=False, after=After.NOTHING)
     if context.choices.planar_powers:
         fragment.evidence(Evidence.INFERRED, "a power in whole rows, where Apple's planar product takes strips")
     return fragment
@@ -220,7 +212,6 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
     end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
     product.source2 = held
     tasks.stays(product, placed, after=After.NOTHING)
-    product.holds = True
     if pixel:
         product.transpose2 = product.transpose_out = True
         last.shape = (3, max(0, 7 - ceil_log2(x.c)), 3)
@@ -248,7 +239,7 @@ def _pair_pad(target: Target, block: int, x: Tensor, largest: int) -> int:
 
 def _scaled_power(fragment: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
     """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
-    middle = Tensor(fragment.workspace(x.bytes), *x.shape)
+    middle = fragment.tensor(*x.shape)
     first = unary.copy_of(fragment.target, x)
     unary.set_table(first, "log2")
     fragment.add(unary.ne_stream(fragment.target, first, x, middle))

@@ -94,8 +94,7 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
         (y.w, x.h, across, False, replace(alone, plane=across * LINE, depth=LINE), columns),
         (y.w, y.h, factor * across, True, replace(columns, row=factor * columns.row), replace(y.dma(), group=y.plane)),
     ):
-        plan = tasks.copy_plan(target, c, h, 1, groups=groups, out_trans=out_trans)
-        plan.src, plan.dst = source, result
+        plan = tasks.copy_plan(target, c, h, 1, groups=groups, out_trans=out_trans, src=source, dst=result)
         tasks.choose_shape(target, plan)
         end = tasks.ne_source(target, plan, 0, after=After.NOTHING if out_trans else After.NE_RESULT)
         tasks.streams_out(target, plan, end)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from hexane.codegen.operations import (
     ResultType,
     Writes,
 )
-from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import Convolution, KernelWindow
 from hexane.codegen.recipes.conv import lower as convolve
@@ -64,11 +64,10 @@ class Reduction:
         last = PeNonlinear.RECIPROCAL if self.reciprocal else PeNonlinear.NONE
         return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode, nonlinear=last)
 
-    def plan(self, w: int, h: int, c: int, *, d: int = 1, groups: int = 1) -> Plan:
+    def plan(self, w: int, h: int, c: int, **settings: Any) -> Plan:
         """A planar task that reduces; maxima pad with the most negative number (§4.6)."""
-        plan = Plan("PE", w=w, h=h, c=c, d=d, groups=groups, kind=PeKind.REDUCE, pe=self.operation)
-        plan.pad_lowest = self.mode is Reduce.MAX
-        return plan
+        lowest = self.mode is Reduce.MAX
+        return Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE, pe=self.operation, pad_lowest=lowest, **settings)
 
     def factor(self, count: int) -> float:
         return 1.0 / count if self.mean else 1.0
@@ -121,11 +120,11 @@ def reduce_to(
     need_fp16(op.arg("x"))
     axes = reduced_axes(op)
     result = context.tensor(op.output)
-    shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
+    shape = x.less(axes)
     view = Tensor(result.buffer, *shape) if out is None else out
     if out is None and not op.arg("keep_dims") and not same_bytes(shape, result.shape):
         view = Tensor(fragment.workspace(view.bytes), *shape)
-    axes = frozenset(a for a in axes if getattr(x, a) > 1)
+    axes &= x.axes
     if "n" in axes:
         raise UnsupportedError("a reduction over the batch", code=Reason.BATCH)
     if view.buffer != result.buffer and out is None and _flat(fragment, x, result, kind, axes):
@@ -150,9 +149,7 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
         return False
     if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
         return False
-    plan = kind.plan(x.w, x.h, x.c)
-    plan.transpose_out = True
-    plan.final = kind.factor(x.h * x.w)
+    plan = kind.plan(x.w, x.h, x.c, transpose_out=True, final=kind.factor(x.h * x.w))
     line = result.row
     plan.src, plan.dst = x.dma(), Dma(result.buffer, result.offset, line, line, line, line)
     end = tasks.pe_source(plan, 0)
@@ -172,9 +169,7 @@ def _in_steps(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction, axes:
     """Two axes that no single task takes: one after the other through scratch."""
     first = "c" if "c" in axes else "w"
     rest = axes - {first}
-    shape = [1 if a == first else int(getattr(x, a)) for a in "nchw"]
-    middle = Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3])
-    middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+    middle = fragment.tensor(*x.less(first))
     _LOWER[frozenset(first)](fragment, x, middle, kind)
     _LOWER[rest](fragment, middle, out, replace(kind, square=False))
 
@@ -187,10 +182,10 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     fragment, x = Fragment(context), context.tensor(op.arg("x"))
     result = context.tensor(op.output)
     axes = reduced_axes(op)
-    shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
+    shape = x.less(axes)
     source = x
     if op.type in ("reduce_min", "reduce_l1_norm"):
-        source = Tensor(fragment.workspace(x.bytes), *x.shape)
+        source = fragment.tensor(*x.shape)
         before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY)
         if op.type == "reduce_min":
             before.scale = -1.0
@@ -198,8 +193,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
             before.pe = ABSOLUTE
         fragment.add(unary.pe_stream(context.target, before, x, source))
     kind = {"reduce_min": Reduction(Reduce.MAX), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
-    middle = Tensor(Buffer("", Space.SCRATCH), *shape)
-    middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+    middle = fragment.tensor(*shape)
     reduce_to(fragment, op, context, kind, source, middle)
     last = middle
     if op.type in ("reduce_min", "reduce_l2_norm"):
@@ -218,17 +212,14 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
 def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over H and W (or one of them, where the other has size 1): one PE task, or rows first where L2 is too small."""
     if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
-        middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
-        middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+        middle = fragment.tensor(x.n, x.c, x.h, 1)
         rows(fragment, x, middle, replace(kind, reciprocal=False))
         plane(fragment, middle, out, replace(kind, square=False))
         return
-    plan = kind.plan(x.w, x.h, x.c, groups=x.n)
-    plan.final = kind.factor(x.h * x.w)
-    plan.src, plan.dst = x.dma(), out.dma()
+    plan = kind.plan(x.w, x.h, x.c, groups=x.n, final=kind.factor(x.h * x.w), src=x.dma(), dst=out.dma())
     if x.h == 1 and folds(x.w, by_dma=True):
         fold_row(plan, x.w)
-        plan.src = replace(plan.src, row=x.w // 2)
+        plan.src = replace(x.dma(), row=x.w // 2)
         end = tasks.pe_source(plan, 0)
         if plan.patch[0] > FOLDED_PATCH_LOG2:
             plan.patch = (FOLDED_PATCH_LOG2, plan.patch[1])
@@ -253,8 +244,7 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         _rows_of_one_channel(fragment, x, out, kind)
         return
     for n in range(x.n):
-        plan = kind.plan(x.w, 1, x.c, groups=x.h)
-        plan.final = kind.factor(x.w)
+        plan = kind.plan(x.w, 1, x.c, groups=x.h, final=kind.factor(x.w))
         plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
         plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
         end = tasks.pe_source(plan, 0)
@@ -265,8 +255,7 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 
 def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     for n in range(x.n):
-        plan = kind.plan(x.w, 1, x.h)
-        plan.final = kind.factor(x.w)
+        plan = kind.plan(x.w, 1, x.h, final=kind.factor(x.w))
         plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch)
         plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch)
         tasks.pe_source(plan, 0)
@@ -307,13 +296,11 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
 
 def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
-    plan = kind.plan(1, x.c, 1, groups=x.n)
-    plan.final = kind.factor(x.c)
+    plan = kind.plan(1, x.c, 1, groups=x.n, final=kind.factor(x.c))
     plan.src = Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)
     plan.dst = out.dma()
     end = tasks.pe_source(plan, 0)
-    tasks.streams_out(fragment.target, plan, end, explicit=False)
-    fragment.add(plan)
+    fragment.send(plan, end, explicit=False)
 
 
 def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
@@ -325,8 +312,7 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         _channel_sum_as_convolution(fragment, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True)
-        turn.src = x.dma(n * x.batch)
+        turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True, src=x.dma(n * x.batch))
         tasks.choose_shape(fragment.target, turn)
         staged = x.h == 1
         channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
@@ -335,13 +321,11 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         size = x.h * row
         region = Region(0, channel, row, block)
         tasks.ne_source(fragment.target, turn, size)
-        tasks.stays(turn, region)
         if staged:
             line = up(2 * x.c, 64)
             turn.dst = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
             turn.dst_staged = True
-        turn.holds = not staged
-        fragment.add(turn)
+        fragment.stay(turn, region)
         plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation, transpose_out=True)
         plan.final = kind.factor(x.c)
         if staged:
@@ -370,7 +354,7 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
     """Maps that do not fit L2 turned: a 1x1 convolution with unit weights, the factor behind the sum."""
     source = x
     if kind.square:
-        source = Tensor(fragment.workspace(x.bytes), *x.shape)
+        source = fragment.tensor(*x.shape)
         squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE)
         fragment.add(unary.pe_stream(fragment.target, squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
@@ -385,10 +369,7 @@ def _turned_pad(block: int, channel: int) -> int:
 
 def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
-    plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n)
-    plan.final = kind.factor(x.c * x.h * x.w)
-    plan.src = cube(x)
-    plan.dst = out.dma()
+    plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n, final=kind.factor(x.c * x.h * x.w), src=cube(x), dst=out.dma())
     end = tasks.pe_source(plan, 0)
     tasks.streams_out(fragment.target, plan, end, explicit=False)
     tasks.fit_pe(fragment.target, plan)
@@ -414,11 +395,8 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         pitch = block + l2.column_pad(block, x.h)
         size = x.c * pitch
         tasks.ne_source(fragment.target, turn, size)
-        tasks.stays(turn, Region(0, channel, pitch, block))
-        turn.holds = True
-        fragment.add(turn)
-        plan = kind.plan(x.h, 1, x.c, groups=x.w)
-        plan.final = kind.factor(x.h)
+        fragment.stay(turn, Region(0, channel, pitch, block))
+        plan = kind.plan(x.h, 1, x.c, groups=x.w, final=kind.factor(x.h))
         tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         if folds(x.h):
@@ -426,9 +404,7 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
             plan.source = Region(0, pitch, x.h // 2, block, channel)
             plan.patch = pe_patch(plan.w, plan.h, operands=1)
         group = x.c * 16
-        tasks.stays(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         back = tasks.copy_plan(fragment.target, x.w, x.c, 1, out_trans=True)
         back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
         back.shape = tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)

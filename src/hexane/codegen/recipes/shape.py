@@ -84,7 +84,7 @@ def straight(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> Plan:
         raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, element=source.element)
+    plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, in_format=Element.of(source.element))
     if source.element == 1:
         plan.out_format = Element.UINT8
     plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
@@ -434,18 +434,14 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
         return pieces, narrow, Dma(t.buffer, t.offset, t.row, pieces * t.row, total, total)
 
     h, w, source = walk(x, not joins)
-    load = tasks.copy_plan(fragment.target, rows, h, w)
-    load.src = source
+    load = tasks.copy_plan(fragment.target, rows, h, w, src=source)
     tasks.choose_shape(fragment.target, load)
     size = rows * block
     tasks.ne_source(fragment.target, load, size)
     region = Region(0, block, 2 * w if h > 1 else size, size)
-    tasks.stays(load, region)
-    load.holds = True
-    fragment.add(load)
+    fragment.stay(load, region)
     h, w, target = walk(y, joins)
-    store = tasks.copy_plan(fragment.target, rows, h, w)
-    store.dst = target
+    store = tasks.copy_plan(fragment.target, rows, h, w, dst=target)
     tasks.choose_shape(fragment.target, store)
     tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
     store.result, store.writes = Region(size), l2.AUTOMATIC

@@ -64,7 +64,7 @@ def along(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
         _in_l2(fragment, x, y, axis)
     except UnsupportedError:
         del fragment.plans[start:]
-        if getattr(x, axis) == 1:
+        if axis not in x.axes:
             raise
         through_scratch(fragment, x, y, axis)
 
@@ -107,8 +107,7 @@ def _fits(target: Target, x: Tensor) -> bool:
 
 def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
     """Maximum or sum over W with rows as groups."""
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation)
-    plan.pad_lowest = operation is MAXIMUM
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
     block = x.c * held.channel
     tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
     plan.patch = pe_patch(plan.w, 1, operands=1)
@@ -116,22 +115,17 @@ def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, o
         fold_row(plan, x.w)
         plan.source = replace(plan.source, row=x.w // 2)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
-    tasks.stays(plan, result, after=After.NOTHING)
-    plan.holds = True
-    return fragment.add(plan)
+    return fragment.stay(plan, result, after=After.NOTHING)
 
 
 def load(fragment: Fragment, x: Tensor) -> Region:
     """T0: the map into L2 at 0 by an NE copy; its source stands behind it."""
-    plan = unary.copy_of(fragment.target, x)
-    plan.src = x.dma()
+    plan = unary.copy_of(fragment.target, x, src=x.dma())
     tasks.choose_shape(fragment.target, plan)
     channel, row = _map_row(x)
     region = Region(0, channel, row, x.c * channel)
     tasks.ne_source(fragment.target, plan, x.h * row)
-    tasks.stays(plan, region)
-    plan.holds = True
-    fragment.add(plan)
+    fragment.stay(plan, region)
     return region
 
 
@@ -146,25 +140,17 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     maximum = row_values(x, moved.base + x.h * moved.row)
     row_reduction(fragment, x, held, maximum, MAXIMUM, After.NE_RESULT)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
-    tasks.resident(minus, held, After.PE_RESULT)
-    minus.source2 = Region(maximum.base, 16, step, step)
+    tasks.resident(minus, held, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
     tasks.stays(minus, moved, after=After.NOTHING)
-    minus.holds = True
     power = exponential(fragment.target, x.c, x.h, x.w)
     lock(minus, power)
     fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
-    tasks.stays(power, powers, after=After.NOTHING)
-    power.holds = True
-    fragment.add(power)
+    fragment.stay(power, powers, after=After.NOTHING)
     row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
-    scale.dst = y.dma()
-    scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT)
-    scale.source2 = powers
-    tasks.streams_out(fragment.target, scale, powers.base + x.h * powers.row, after=After.NOTHING)
-    fragment.add(scale)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
+    tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT, second=powers)
+    fragment.send(scale, powers.base + x.h * powers.row, after=After.NOTHING)
 
 
 def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> None:
@@ -186,31 +172,25 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
             f"softmax over {c} channels of {h} x {w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     small = Region(0, channel, step, channel)
-    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
-    first.src = source
+    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=source)
     s = largest_shape(w, h)
     kept = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
     first.shape = (kept, kept, kept)
     first.source = Region(base + size, channel, row, block, block)
     first.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    tasks.stays(first, small)
-    first.holds = True
-    fragment.add(first)
+    fragment.stay(first, small)
     region = Region(base, channel, row, block)
     powers_and_reciprocals(fragment, (c, h, w), replace(region, base=base + size), small, region)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
     scale.broadcast1 = Axes.H if along_h else Axes.C
     scale.dst = y.dma()
-    scale.patch = pe_patch(x.w, x.h, operands=2)
     follows_sum = fragment.target.choices.follows_closely and not along_h
-    tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
-    scale.source2 = region
+    tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT, second=region)
     if along_h:
         scale.source = Region(small.base, small.row, small.channel, small.depth)
         scale.source2 = Region(region.base, region.row, region.channel, region.depth)
-    tasks.streams_out(fragment.target, scale, base + size, after=After.NOTHING)
-    fragment.add(scale)
+    fragment.send(scale, base + size, after=After.NOTHING)
 
 
 def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -219,30 +199,19 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     small = Region(0, 16, 16, 16)
     powers = Region(16, 16, single, single)
     row = Region(16 + single, line, line, line)
-    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
-    top.src = x.dma()
+    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=x.dma())
     top.source = Region(row.base + line, 16, single, single, single)
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    tasks.stays(top, small)
-    top.holds = True
-    fragment.add(top)
+    fragment.stay(top, small)
     minus = difference(1, 1, c, broadcast2=Axes.C, transpose_out=True)
-    minus.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(minus, replace(top.source, group=0), After.NE)
-    minus.source2 = small
+    tasks.resident(minus, replace(top.source, group=0), After.NE, second=small)
     _row_power(fragment, minus, row, powers, as_channels=True)
     total = reciprocal_sum(fragment.target, c, 1, 1)
     tasks.resident(total, powers, After.NE_RESULT)
-    tasks.stays(total, small)
-    total.holds = True
-    fragment.add(total)
-    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
-    scale.dst = y.dma()
-    scale.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(scale, small, After.NE_RESULT)
-    scale.source2 = powers
-    tasks.streams_out(fragment.target, scale, row.base, after=After.NOTHING)
-    fragment.add(scale)
+    fragment.stay(total, small)
+    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C, dst=y.dma())
+    tasks.resident(scale, small, After.NE_RESULT, second=powers)
+    fragment.send(scale, row.base, after=After.NOTHING)
 
 
 def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, as_channels: bool = False) -> None:
@@ -250,15 +219,12 @@ def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, 
     line = up(row.channel, 64)
     walk = Dma(fragment.workspace(line), 0, line, line, line, line)
     minus.dst, minus.dst_staged = walk, True
-    tasks.stays(minus, row, after=After.NOTHING)
-    fragment.add(minus)
+    fragment.stay(minus, row, after=After.NOTHING)
     power = exponential(fragment.target, 1, 1, minus.c, out_trans=as_channels)
     power.src, power.src_staged = walk, True
     tasks.choose_shape(fragment.target, power)
     tasks.resident(power, row, After.PE_RESULT | After.STAGED)
-    tasks.stays(power, powers, after=After.NOTHING)
-    power.holds = True
-    fragment.add(power)
+    fragment.stay(power, powers, after=After.NOTHING)
 
 
 def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -266,32 +232,21 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     single = x.c * 16
-    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
-    top.src = x.dma()
+    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
     top.patch = pe_patch(1, 1, operands=1)
     top.source = Region(2 * line, 16, single, single, single)
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    tasks.stays(top, vector)
-    top.holds = True
-    fragment.add(top)
+    fragment.stay(top, vector)
     minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
-    minus.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT)
-    minus.source2 = vector
+    tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT, second=vector)
     _row_power(fragment, minus, replace(vector, base=line), vector)
     total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
-    total.patch = pe_patch(1, 1, operands=1)
     tasks.resident(total, vector, After.NE_RESULT)
-    tasks.stays(total, replace(vector, base=line), after=After.NOTHING)
-    total.holds = True
-    fragment.add(total)
+    fragment.stay(total, replace(vector, base=line), after=After.NOTHING)
     scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True, transpose2=True)
     scale.dst = y.dma()
-    scale.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE)
-    scale.source2 = vector
-    tasks.streams_out(fragment.target, scale, 2 * line, after=After.NOTHING)
-    fragment.add(scale)
+    tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE, second=vector)
+    fragment.send(scale, 2 * line, after=After.NOTHING)
 
 
 def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -304,43 +259,30 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
         raise UnsupportedError(
             f"softmax over {x.c} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
-    top.src = x.dma()
+    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
     top.patch = pe_patch(x.w, 1, operands=1)
     top.source = Region(line + size, channel, size, size, size)
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    tasks.stays(top, vector)
-    top.holds = True
-    fragment.add(top)
+    fragment.stay(top, vector)
     region = Region(line, channel, size, size)
     row_chain(fragment, replace(region, base=line + size), region, vector, x.c, x.w, After.PE_RESULT)
     scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     scale.dst = y.dma()
-    scale.patch = pe_patch(x.w, 1, operands=2)
-    tasks.resident(scale, vector, After.FOLLOWS_PE)
-    scale.source2 = region
-    tasks.streams_out(fragment.target, scale, line + size, explicit=False, after=After.NOTHING)
-    fragment.add(scale)
+    tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
+    fragment.send(scale, line + size, explicit=False, after=After.NOTHING)
     fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
 
 
 def row_chain(fragment: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
     """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in the turned ``vector``."""
     minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=True)
-    tasks.resident(minus, x, after)
-    minus.source2 = vector
+    tasks.resident(minus, x, after, second=vector)
     tasks.stays(minus, held, after=After.NOTHING)
-    minus.holds = True
     power = exponential(fragment.target, c, 1, w)
     lock(minus, power)
     fragment.add(minus)
     tasks.resident(power, held, After.FOLLOWS_PE)
-    tasks.stays(power, held, after=After.NOTHING)
-    power.holds = True
-    fragment.add(power)
+    fragment.stay(power, held, after=After.NOTHING)
     total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=True)
-    total.patch = pe_patch(w, 1, operands=1)
     tasks.resident(total, held, After.FOLLOWS_NE | After.PE_RESULT)
-    tasks.stays(total, vector, after=After.NOTHING)
-    total.holds = True
-    fragment.add(total)
+    fragment.stay(total, vector, after=After.NOTHING)

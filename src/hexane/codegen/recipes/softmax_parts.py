@@ -66,8 +66,7 @@ def powers_and_reciprocals(
     """
     c, h, w = size
     minus = difference(w, h, c, broadcast2=Axes.C)
-    tasks.resident(minus, held, After.NE)
-    minus.source2 = small
+    tasks.resident(minus, held, After.NE, second=small)
     tasks.stays(minus, spare)
     power = exponential(fragment.target, c, h, w)
     lock(minus, power)
@@ -76,9 +75,7 @@ def powers_and_reciprocals(
     total = reciprocal_sum(fragment.target, c, h, w)
     tasks.resident(total, spare, After.FOLLOWS_NE)
     tasks.stays(total, small)
-    for plan in (minus, power, total):
-        plan.holds = True
-        fragment.add(plan)
+    fragment.add(minus, power, total)
 
 
 def reciprocal_sum(target: Target, c: int, h: int, w: int) -> Plan:
@@ -103,32 +100,23 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
 
     Along W the planar engine sums, else the cores do, which look 1 / x up before the sum is rounded.
     """
-
-    def fresh(like: Tensor) -> Tensor:
-        return Tensor(fragment.workspace(like.bytes), *like.shape)
-
-    shape = tuple(1 if a == axis else int(getattr(x, a)) for a in "nchw")
-    small = Tensor(x.buffer, *shape)
+    small = x.less(axis)
     start = len(fragment.plans)
-    reduce_axis(fragment, x, top := fresh(small), Reduction(Reduce.MAX), axis)
+    reduce_axis(fragment, x, top := fragment.tensor(*small), Reduction(Reduce.MAX), axis)
     before = len(fragment.plans)
-    combine(fragment, "sub", x, top, moved := fresh(x))
+    combine(fragment, "sub", x, top, moved := fragment.tensor(*x.shape))
     assert fragment.plans[-1].kind is PeKind.BINARY and len(fragment.plans) > before
     fragment.plans[-1].scale = LOG2_E
     power = unary.copy_of(fragment.target, x)
     unary.set_table(power, "exp2")
-    fragment.add(unary.ne_stream(fragment.target, power, moved, powers := fresh(x)))
+    fragment.add(unary.ne_stream(fragment.target, power, moved, powers := fragment.tensor(*x.shape)))
     if axis == "w":
-        reduce_axis(fragment, powers, share := fresh(small), Reduction(reciprocal=True), axis)
+        reduce_axis(fragment, powers, share := fragment.tensor(*small), Reduction(reciprocal=True), axis)
     else:
-        seen, share = powers, fresh(small)
+        seen, share = powers, fragment.tensor(*small)
         if axis == "h":  # rows as channels
-            permute(
-                fragment,
-                AxisWalk.of(powers),
-                (0, 2, 1, 3),
-                AxisWalk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))),
-            )
+            seen = fragment.tensor(1, x.h, x.c, x.w)
+            permute(fragment, AxisWalk.of(powers), (0, 2, 1, 3), AxisWalk.of(seen))
         total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
         unary.set_table(total, "reciprocal")
         fragment.add(unary.ne_stream(fragment.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
@@ -163,37 +151,26 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
         raise UnsupportedError(
             f"softmax over {x.h} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    first = unary.copy_of(fragment.target, x)
-    first.src = x.dma()
+    first = unary.copy_of(fragment.target, x, src=x.dma())
     tasks.choose_shape(fragment.target, first)
     region = Region(0, channel, channel, size)
     tasks.ne_source(fragment.target, first, size)
-    tasks.stays(first, region)
-    first.holds = True
-    fragment.add(first)
+    fragment.stay(first, region)
     top = 2 * size + x.h * padded
     _column_values(fragment, x, 0, top, MAXIMUM)
     moved = Region(2 * size, channel, padded, channel)
     minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
-    tasks.resident(minus, region, After.PE_RESULT)
-    minus.source2 = Region(top, values, 16, values)
+    tasks.resident(minus, region, After.PE_RESULT, second=Region(top, values, 16, values))
     tasks.stays(minus, moved, after=After.NOTHING)
-    minus.holds = True
     power = exponential(fragment.target, 1, x.h, x.w)
     lock(minus, power)
     fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
-    tasks.stays(power, replace(region, base=size), after=After.NOTHING)
-    power.holds = True
-    fragment.add(power)
+    fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
-    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
-    scale.dst = y.dma()
-    scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT)
-    scale.source2 = replace(region, base=size)
-    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
-    fragment.add(scale)
+    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
+    tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
+    fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
 def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operation: Planar) -> None:
@@ -201,8 +178,7 @@ def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operat
     channel = l2.channel_stride(x.w)
     values = x.h * 16
     for i, block in enumerate(_blocks(x.h)):
-        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation)
-        plan.pad_lowest = operation is MAXIMUM
+        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
         row = block.count * channel
         if folds(x.w):
             fold_row(plan, x.w)
@@ -210,9 +186,7 @@ def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operat
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         region = Region(base + block.first * channel, channel, row, x.h * channel)
         tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-        tasks.stays(plan, Region(target + block.first * 16, 16, values, values), after=After.NOTHING)
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, Region(target + block.first * 16, 16, values, values), after=After.NOTHING)
 
 
 def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
@@ -221,15 +195,12 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
-    top.src = row_dma
+    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, src=row_dma)
     tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
         raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)
     values = row_values(x, 0)
-    tasks.stays(top, values)
-    top.holds = True
-    fragment.add(top)
+    fragment.stay(top, values)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     power = exponential(fragment.target, x.c, x.h, x.w)
     lock(minus, power)
@@ -263,9 +234,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
     tasks.pe_source(sums, base)
     sums.reads = tasks.by_dma(After.NE_SOURCE)
-    tasks.stays(sums, values, after=After.NOTHING)
-    sums.holds = True
-    fragment.add(sums)
+    fragment.stay(sums, values, after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.src2, scale.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes), y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
@@ -278,5 +247,4 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
             f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's L2 buffer", code=Reason.MEMORY
         )
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
-    tasks.streams_out(fragment.target, scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
-    fragment.add(scale)
+    fragment.send(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)

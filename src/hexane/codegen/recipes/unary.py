@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
@@ -61,8 +61,8 @@ def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> N
     tasks.streams_out(target, plan, end)
 
 
-def copy_of(target: Target, x: Tensor) -> Plan:
-    return tasks.copy_plan(target, x.c, x.h, x.w, groups=x.n, element=x.element)
+def copy_of(target: Target, x: Tensor, **settings: Any) -> Plan:
+    return tasks.copy_plan(target, x.c, x.h, x.w, groups=x.n, in_format=Element.of(x.element), **settings)
 
 
 @recipe("relu")
@@ -109,16 +109,13 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
         tasks.choose_shape(fragment.target, plan)
         region = Region(0, channel, row, block)
         end = tasks.ne_source(fragment.target, plan, size)
-        tasks.stays(plan, region)
-        plan.holds = True
-        fragment.add(plan)
+        fragment.stay(plan, region)
         scale.dst = y.dma()
         scale.patch = pe_patch(x.w, x.h, operands=1)
         tasks.resident(scale, region, After.NE_RESULT)
-        tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
-        fragment.add(scale)
+        fragment.send(scale, end, explicit=False, after=After.NOTHING)
         return fragment
-    middle = Tensor(fragment.workspace(x.bytes), x.n, x.c, x.h, x.w)
+    middle = fragment.tensor(*x.shape)
     fragment.add(ne_stream(fragment.target, plan, x, middle))
     fragment.add(pe_stream(fragment.target, scale, middle, y))
     return fragment
