@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 import hexane  # noqa: E402
 from compile import residual, weights  # noqa: E402
 from hexane.graph import GraphBuilder  # noqa: E402
-from hexane.report.session import run_network  # noqa: E402
+from hexane.session.run import run_network  # noqa: E402
 
 PEER = """
 import sys, numpy, onnxruntime

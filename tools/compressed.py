@@ -57,7 +57,7 @@ def mobile() -> Given:
 
 def classifier() -> Given:
     """rapidocr's text direction classifier on a strip of the demo's picture."""
-    from hexane.report.demo import text
+    from hexane.demo import text
 
     path = ROOT / "models" / "rapidocr-onnxruntime" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
     graph = hexane.load(path, shapes={"x": (1, 3, 48, 192)})

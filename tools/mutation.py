@@ -81,10 +81,11 @@ PARTS = {
 TESTS = {
     "arithmetic": "arithmetic/test_rules.py arithmetic numerics emulator/test_random_tasks.py",
     "chips": "chips restrictions timing codegen/test_parity.py codegen/test_residency.py",
-    "cli": "cli report image/test_image_cli.py emulator/test_command.py runtime/test_doctor.py studies",
+    "cli": "cli report session image/test_image_cli.py emulator/test_command.py runtime/test_doctor.py studies",
     "codegen": "codegen/test_walks.py codegen/test_blocks.py codegen/test_programs.py codegen/test_parity.py "
     "codegen/test_search.py codegen/test_winograd.py codegen numerics",
     "cost": "timing/test_kernel.py timing codegen/test_search.py codegen/test_price.py codegen/test_residency.py",
+    "demo": "demo report/test_examples.py",
     "emulator": "emulator/test_l2.py emulator numerics timing",
     "formats": "formats frontends fuzz integrations/test_coreml.py integrations/test_onnx_backend.py",
     "frontends": "frontends integrations/test_torch.py fuzz formats/test_whole.py",
@@ -100,12 +101,13 @@ TESTS = {
     "mil": "mil formats/mil",
     "numerics": "numerics codegen/test_comparisons.py codegen/test_random_ops.py codegen passes arithmetic",
     "passes": "passes codegen/test_random_ops.py codegen/test_heads.py codegen numerics",
-    "program": "program runtime/test_states.py codegen/test_programs.py report",
-    "report": "report runtime/test_inputs.py runtime/test_bench.py",
-    "restrictions": "restrictions report/test_check.py report/test_reasons.py report",
-    "runtime": "runtime/test_queue.py runtime report/test_verdict.py report/test_compare.py report/test_check.py",
+    "program": "program runtime/test_states.py codegen/test_programs.py session report",
+    "report": "report",
+    "restrictions": "restrictions session/test_check.py session/test_reasons.py session report",
+    "runtime": "runtime/test_queue.py runtime session/test_check.py",
+    "session": "session/test_lists.py session report",
     "studies": "studies",
-    "timing": "timing codegen/test_price.py report/test_how_long.py report",
+    "timing": "timing codegen/test_price.py session/test_how_long.py session report",
     "train": "train/test_parts.py train",
 }
 """The tests of every package, quick and near ones first: files and folders below `tests`."""

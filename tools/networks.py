@@ -34,9 +34,9 @@ from hexane.codegen.driver import compile_for, context_of  # noqa: E402
 from hexane.codegen.residency import Cause, Detour  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
-from hexane.report.session import Session, run_network  # noqa: E402
-from hexane.runtime.agreement import Agreement  # noqa: E402
-from hexane.runtime.verdict import percent  # noqa: E402
+from hexane.session.agreement import Agreement  # noqa: E402
+from hexane.session.run import Session, run_network  # noqa: E402
+from hexane.session.verdict import percent  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
 from network_list import NETWORKS, Network  # noqa: E402
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hexane import report as report
     from hexane import restrictions as restrictions
     from hexane import runtime as runtime
+    from hexane import session as session
     from hexane import studies as studies
     from hexane import timing as timing
     from hexane import torch as torch
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from hexane.integrations.onnx import InferenceSession as InferenceSession
     from hexane.frontends.tinygrad import from_tinygrad as from_tinygrad
     from hexane.program import load_program as load_program
-    from hexane.report.check import check as check
+    from hexane.session.check import check as check
     from hexane.report.job import compare as compare
     from hexane.report.job import run as run
     from hexane.restrictions import check_mil as check_mil
@@ -77,7 +78,7 @@ _API = {
     "InferenceSession": "hexane.integrations.onnx",
     "compile": "hexane.codegen",
     "load_program": "hexane.program",
-    "check": "hexane.report",
+    "check": "hexane.session.check",
     "compare": "hexane.report.job",
     "run": "hexane.report.job",
     "check_mil": "hexane.restrictions",
@@ -112,6 +113,7 @@ _PACKAGES = frozenset(
         "report",
         "restrictions",
         "runtime",
+        "session",
         "studies",
         "timing",
         "torch",

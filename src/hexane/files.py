@@ -10,13 +10,16 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hexane.errors import FormatError, HexaneError, SyntaxProblem, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def is_file(path: Path) -> bool:
@@ -175,6 +178,35 @@ def write_with_weights(
     for old in before - {weight_file}:
         with suppress(OSError):
             old.unlink()
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays as .npz, whole or not at all; names that a zip cannot hold are written with underscores."""
+    import numpy as np
+
+    arrays_by_key: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
+    with whole_file(path) as file:
+        np.savez(file, **arrays_by_key)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse, before the work begins, a path whose folder does not exist or may not be written."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", where=str(path), hint="make it first")
+    if path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        reason = "is a folder" if path.is_dir() else f"the folder {folder} may not be written"
+        raise UsageError(reason, where=str(path), hint="choose another path")
+
+
+def require_makeable(target: Path) -> None:
+    """Refuse, before the work begins, a folder that cannot be made: its nearest existing parent may not be written."""
+    parent = target.absolute()
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if parent != target.absolute() and (not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK)):
+        reason = f"{parent} is no folder" if not parent.is_dir() else f"the folder {parent} may not be written"
+        raise UsageError(reason, where=str(target), hint="choose another path")
 
 
 def umask() -> int:

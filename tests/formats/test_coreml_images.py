@@ -15,7 +15,7 @@ import pytest
 import hexane
 from hexane.errors import UsageError
 from hexane.program import input_ports
-from hexane.runtime.inputs import gather
+from hexane.session.inputs import gather
 from report.networks import command
 
 torch = pytest.importorskip("torch")

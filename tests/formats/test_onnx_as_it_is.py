@@ -16,7 +16,7 @@ from hexane.formats.onnx.importer import load_onnx
 from hexane.formats.onnx.order import in_order
 from hexane.formats.open_shapes import options_for
 from hexane.graph.ops import onnx_foreign
-from hexane.runtime.file_shapes import file_shapes
+from hexane.session.file_shapes import file_shapes
 
 FLOAT, INT64, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 info, node = helper.make_tensor_value_info, helper.make_node

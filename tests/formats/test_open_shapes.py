@@ -15,7 +15,7 @@ import hexane
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.open_shapes import OpenShapes, assumed_batch, options_for
 from hexane.program import input_ports
-from hexane.runtime.drawing import drawn_inputs
+from hexane.session.drawing import drawn_inputs
 from report.networks import command, saved, small
 
 onnx = pytest.importorskip("onnx")

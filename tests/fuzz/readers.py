@@ -353,7 +353,7 @@ def _drawing(module: Any, kind: str) -> Callable[[Any], None]:
 
 def _gather(data: bytes) -> None:
     from hexane.program import Port
-    from hexane.runtime.inputs import gather
+    from hexane.session.inputs import gather
 
     kind = KINDS[data[0] % len(KINDS)] if data else "npy"
     shape = (1, 72) if kind == "wav" else (1, 3, 4, 6)

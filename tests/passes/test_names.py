@@ -8,7 +8,7 @@ import pytest
 import hexane
 from hexane.graph import Graph, GraphBuilder
 from hexane.report.data import report_data
-from hexane.report.session import run_network
+from hexane.session.run import run_network
 
 
 def _network(kind: str, depth: int = 4) -> tuple[Graph, list[str]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hexane.report.page import write_report
-from hexane.report.session import run_network
+from hexane.session.run import run_network
 from report.networks import mixed
 
 

@@ -20,11 +20,11 @@ from hexane.graph.types import TensorType
 from hexane.numerics.insight import every_value
 from hexane.passes.apple_forms import applied
 from hexane.report.errata import ERRATA, Erratum, errata_page
-from hexane.report.fix import fixed
 from hexane.restrictions import RULES
 from hexane.restrictions import objections as limits
 from hexane.restrictions.remarks import Remark, remarks
 from hexane.restrictions.remedies import REMEDIES
+from hexane.session.fix import fixed
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.report.lanes import rows_of
 from hexane.report.page import embedded, write_report
-from hexane.report.session import run_network
+from hexane.session.run import run_network
 from report.networks import command, mixed, saved, small
 
 

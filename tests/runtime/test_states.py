@@ -12,7 +12,7 @@ import pytest
 import hexane
 from hexane.graph import Graph, GraphBuilder
 from hexane.graph.effects import order
-from hexane.report.session import run_network
+from hexane.session.run import run_network
 
 torch = pytest.importorskip("torch")
 ct = pytest.importorskip("coremltools")

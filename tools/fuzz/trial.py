@@ -280,7 +280,7 @@ class Trial:
         """The whole session with every figure, written as a page."""
         self.stage = "report"
         from hexane.report.page import write_report
-        from hexane.report.session import run_network
+        from hexane.session.run import run_network
 
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from hexane.cli.options import Bind, Function, OnDevice, Shapes
 if TYPE_CHECKING:
     from hexane.graph import Graph
     from hexane.program import Program
-    from hexane.runtime.bench import Bench
+    from hexane.session.bench import Bench
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
 
@@ -48,12 +48,12 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.cli.progress import Bar
+        from hexane.files import require_writable
         from hexane.program import input_ports
-        from hexane.runtime.bench import append_row, require_counts
-        from hexane.runtime.bench import bench as measure
         from hexane.runtime.devices import device_named
-        from hexane.runtime.files import require_writable
-        from hexane.runtime.inputs import gather
+        from hexane.session.bench import append_row, require_counts
+        from hexane.session.bench import bench as measure
+        from hexane.session.inputs import gather
 
         require_counts(calls, warmup)
         if row is not None:
@@ -90,7 +90,7 @@ def register(app: typer.Typer) -> None:
 
 def _show(measurement: Bench) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.runtime.bench import NO_ENGINE
+    from hexane.session.bench import NO_ENGINE
 
     calls, predicted = measurement.calls, measurement.predicted
     title(f"{measurement.model} for {measurement.chip}, on {measurement.device}")

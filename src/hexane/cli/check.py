@@ -16,8 +16,8 @@ from hexane.errors import UsageError
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph import Graph
-    from hexane.report.check import CheckReport
     from hexane.runtime.core_ml.plan import Compared
+    from hexane.session.check import CheckReport
 
 
 MOST_NAMES = 3
@@ -79,8 +79,8 @@ def register(app: typer.Typer) -> None:
         from hexane import chips
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
-        from hexane.report import check as checked
         from hexane.runtime.core_ml.plan import asked_here
+        from hexane.session.check import check as checked
         from hexane.timing import place
 
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
@@ -179,7 +179,7 @@ def seen_over(graph: Graph, folder: Path) -> dict[str, Any]:
 
 def _given(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
     from hexane.program import input_ports
-    from hexane.runtime.inputs import gather
+    from hexane.session.inputs import gather
 
     if not inputs and seed is None:
         return None
@@ -191,7 +191,7 @@ def _fix(
 ) -> None:
     """Write the network with every remedy done, for the first chip, and say what it is worth there."""
     from hexane.cli.console import print_json
-    from hexane.report.fix import fixed
+    from hexane.session.fix import fixed
 
     target = output or model.with_name(f"{model.stem}.fixed{model.suffix}")
     if target.absolute() == model.absolute():
@@ -219,7 +219,7 @@ def _fix(
 
 def _show(report: CheckReport, *, host_only: bool) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.report.tables import check_rows, check_title, elsewhere_rows
+    from hexane.session.tables import check_rows, check_title, elsewhere_rows
 
     first, second = check_title(report)
     title(first)

@@ -12,7 +12,7 @@ import typer
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
-    from hexane.report.baseline import Comparison, Limits
+    from hexane.session.baseline import Comparison, Limits
 
 FORMATS = ("text", "json", "github", "junit")
 ANSWER_HELP = "The JSON answer of hexane check, estimate or run, or the folder of a report."
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
         Exit status 0: nothing is worse, 1: something is, 2: an error.
         """
-        from hexane.report.baseline import Limits, compared, read_answer
+        from hexane.session.baseline import Limits, compared, read_answer
 
         form = "json" if json else format
         if form not in FORMATS:
@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
 def against(baseline: Path, answer: Mapping[str, Any], model: Path, limits: Limits | None = None) -> Comparison:
     """An answer on ``model`` that was just made, held against the file of an old one."""
     from hexane.formats.strict_json import plain
-    from hexane.report.baseline import compared, read_answer
     from hexane.report.origin import origin
+    from hexane.session.baseline import compared, read_answer
 
     record = {**answer, "origin": origin(sys.argv[1:], model)}
     return compared(read_answer(baseline), plain(record), limits)
@@ -76,7 +76,7 @@ def shown(comparison: Comparison, form: str = "text") -> bool:
 
 def _print(comparison: Comparison) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.report.baseline import HEAD, RIGHT
+    from hexane.session.baseline import HEAD, RIGHT
 
     title(comparison.text)
     for note in comparison.notes:

@@ -89,14 +89,13 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
-        from hexane.files import plain_errors, write_whole
+        from hexane.files import plain_errors, require_writable, write_whole
         from hexane.lowering.accuracy import costs
         from hexane.program.anec import written_beside
         from hexane.program.package import require_ending
         from hexane.report.dot import graph_of_tasks
         from hexane.report.dump import Dump
-        from hexane.report.weight_notes import weights_summary
-        from hexane.runtime.files import require_writable
+        from hexane.session.weight_notes import weights_summary
 
         if output is None and not (stats or json or dump_passes or dump_graph):
             raise UsageError("nothing to do", hint="give -o FILE, --stats, --dump-passes DIR or --dump-graph FILE")

@@ -167,7 +167,7 @@ def _cell(value: Any) -> str:
 
 def _inputs(graph: Graph, calibrate: list[str]) -> list[dict[str, Any]]:
     from hexane.program import input_ports
-    from hexane.runtime.inputs import gather
+    from hexane.session.inputs import gather
 
     return [gather(input_ports(graph), calibrate, seed=0, graph=graph).arrays]
 

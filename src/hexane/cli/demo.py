@@ -26,10 +26,10 @@ def register(app: typer.Typer) -> None:
         from hexane import ahead
         from hexane.cli.console import print_json, print_rows, title
         from hexane.cli.progress import Bar
+        from hexane.demo import demonstrate
         from hexane.files import plain_errors
         from hexane.program.attribution import share_text
-        from hexane.report.demo import demonstrate
-        from hexane.runtime.kernels import seconds_text
+        from hexane.session.seconds import seconds_text
 
         ahead.begin()
         with plain_errors(output), Bar() as bar:

@@ -69,8 +69,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _explain(path: Path) -> None:
+    from hexane.files import require_writable
     from hexane.runtime.entitlement import CHOICES, CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
-    from hexane.runtime.files import require_writable
 
     require_writable(path)
     write_entitlements(path)

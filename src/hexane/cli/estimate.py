@@ -11,8 +11,8 @@ from hexane.cli.compare import against, shown
 from hexane.cli.options import As, Baseline, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
 
 if TYPE_CHECKING:
-    from hexane.report.baseline import Comparison
-    from hexane.report.how_long import HowLong
+    from hexane.session.baseline import Comparison
+    from hexane.session.how_long import HowLong
     from hexane.timing import Estimate
 
 
@@ -123,14 +123,14 @@ def _end(compared: Comparison | None) -> None:
 
 
 def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: str) -> list[HowLong]:
-    from hexane.report.how_long import how_long
+    from hexane.session.how_long import how_long
 
     return [how_long(graph, result, target, interface) for result, target in zip(results, targets)]
 
 
 def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
     from hexane.cli.console import print_rows
-    from hexane.report.how_long import APPLE, HEXANE
+    from hexane.session.how_long import APPLE, HEXANE
     from hexane.timing.tables import HEAD, RIGHT, parts_row
 
     rows = []

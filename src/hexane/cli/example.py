@@ -20,8 +20,8 @@ def register(app: typer.Typer) -> None:
 
         Every example of the documentation runs in such a folder. The weights are drawn, not trained.
         """
+        from hexane.demo.example import make_example
         from hexane.files import plain_errors
-        from hexane.report.demo.example import make_example
 
         with plain_errors(folder):
             files = make_example(folder)

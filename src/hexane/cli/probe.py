@@ -112,8 +112,8 @@ def _list(chip: str, *, json: bool) -> None:
 def _ask(device: str, chip: str, output: Path, only: list[str], *, json: bool) -> None:
     from hexane.cli.console import print_json, print_rows
     from hexane.cli.progress import Bar
+    from hexane.files import require_writable
     from hexane.runtime.devices import device_named
-    from hexane.runtime.files import require_writable
     from hexane.runtime.own_chip import chip_of
     from hexane.studies.probe.ask import NOT_ASKED, ask
 

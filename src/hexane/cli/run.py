@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hexane.graph import Graph
     from hexane.program.run import Device
-    from hexane.report.session import Session
+    from hexane.session.run import Session
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
 WRONG = "wrong"
@@ -97,9 +97,9 @@ def register(app: typer.Typer) -> None:
         from hexane import ahead
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
-        from hexane.report.session import Form
-        from hexane.runtime.files import require_makeable, require_writable, write_arrays
-        from hexane.runtime.folders import require_replaceable
+        from hexane.files import require_makeable, require_writable, write_arrays
+        from hexane.report.folders import require_replaceable
+        from hexane.session.run import Form
 
         engine = opened(device, level=level)
         own = bool(without) or accuracy != "exact" or autoscale or level != "engine" or engine.name != "emulator"
@@ -174,10 +174,10 @@ def require_choices(
     *, level: str, compare: str, normalize: str | None, tolerance: float | None, fail_on: str = "changed"
 ) -> None:
     """Refuse a word that no option has, before any work."""
-    from hexane.report.session import LEVELS
-    from hexane.runtime.inputs import normalization
-    from hexane.runtime.references import CHOICES
-    from hexane.runtime.verdict import WORDS
+    from hexane.session.inputs import normalization
+    from hexane.session.references import CHOICES
+    from hexane.session.run import LEVELS
+    from hexane.session.verdict import WORDS
 
     for option, choice, allowed in (
         ("level", level, LEVELS), ("compare", compare, CHOICES), ("fail-on", fail_on, (*WORDS[1:], WRONG)),
@@ -194,7 +194,7 @@ def require_choices(
 
 def beyond(session: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
     """True where the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
-    from hexane.runtime.verdict import CHANGED, WORDS
+    from hexane.session.verdict import CHANGED, WORDS
 
     limit = WORDS.index(CHANGED if fail_on == WRONG else fail_on)
     if session.verdict is not None and WORDS.index(session.verdict.word) >= limit:
@@ -218,8 +218,8 @@ def _session(
 
     from hexane.cli.progress import Bar
     from hexane.program import input_ports
-    from hexane.report.session import run_network
-    from hexane.runtime.inputs import gather
+    from hexane.session.inputs import gather
+    from hexane.session.run import run_network
 
     with Bar(quiet=quiet) as bar:
         bar.stage("load")
@@ -237,7 +237,7 @@ def _session(
 
 def _opened(opened: Callable[[Iterable[str]], Graph], inputs: list[str]) -> Graph:
     """The network, with the shapes of the arrays that it is given where its own are open."""
-    from hexane.runtime.file_shapes import file_shapes, fitted
+    from hexane.session.file_shapes import file_shapes, fitted
 
     def load(shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         return opened([f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()])
@@ -259,13 +259,13 @@ def _run_program(
     import hexane
     from hexane.cli.console import print_json, print_rows, title
     from hexane.cli.progress import Bar
-    from hexane.report.session import array_facts, output_facts
-    from hexane.runtime.agreement import nonfinite_counts
-    from hexane.runtime.execute import execute
-    from hexane.runtime.files import write_arrays
-    from hexane.runtime.inputs import gather
-    from hexane.runtime.kernels import kernel_seconds, seconds_text, without_kernels
-    from hexane.runtime.verdict import unseen
+    from hexane.files import write_arrays
+    from hexane.session.agreement import nonfinite_counts
+    from hexane.session.execute import execute
+    from hexane.session.inputs import gather
+    from hexane.session.run import array_facts, output_facts
+    from hexane.session.seconds import kernel_seconds, seconds_text, without_kernels
+    from hexane.session.verdict import unseen
 
     start = perf_counter()
     program = hexane.load_program(path)
@@ -331,7 +331,7 @@ def _range(array: Any) -> tuple[str, str]:
 
 def _show(session: Session) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.report.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
+    from hexane.session.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 
     title(run_title(session))
     print_rows(run_facts(session))

@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
         from hexane.program import input_ports
         from hexane.report.origin import origin
         from hexane.runtime.devices import device_named
-        from hexane.runtime.inputs import gather
+        from hexane.session.inputs import gather
         from hexane.studies.mismatch import write_report
         from hexane.studies.verify import SENTENCES
         from hexane.studies.verify import verify as verified

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
-    from hexane.report.baseline import Comparison
+    from hexane.session.baseline import Comparison
 
 MOST_NOTICES = 20
 """Changes that are not worse and still have a line of their own."""

@@ -10,9 +10,9 @@ from hexane.errors import FormatError, UsageError
 from hexane.files import plain_errors
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
+from hexane.report.folders import whole_folder
 from hexane.report.page import render
 from hexane.report.schema import check_answer
-from hexane.runtime.folders import whole_folder
 
 SCHEMA = "hexane-comparison/1"
 LARGEST_FILE = 1 << 30

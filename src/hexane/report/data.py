@@ -9,7 +9,7 @@ from hexane.program.attribution import share_text, value_name
 from hexane.report.lanes import rows_of
 
 if TYPE_CHECKING:
-    from hexane.report.session import Session
+    from hexane.session.run import Session
 
 SCHEMA = "hexane-report/1"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.files import write_whole
 from hexane.report.page import _data_uri, render
-from hexane.runtime.pictures import layout_of
+from hexane.session.pictures import layout_of
 from hexane.studies.evaluation import Assessment
 from hexane.studies.evaluation.data import Data
 

@@ -14,17 +14,17 @@ from hexane.codegen.driver import dialect_as
 from hexane.errors import UsageError
 from hexane.frontends.networks import network_of
 from hexane.program import input_ports
-from hexane.report.baseline import Comparison, Limits, compared, read_answer
+from hexane.report.folders import require_replaceable
 from hexane.report.page import write_report
-from hexane.report.session import Form, Session, run_network
-from hexane.runtime.folders import require_replaceable
-from hexane.runtime.inputs import gather
+from hexane.session.baseline import Comparison, Limits, compared, read_answer
+from hexane.session.inputs import gather
+from hexane.session.run import Form, Session, run_network
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph import Graph
     from hexane.program.run import Device
-    from hexane.report.session import Progress
+    from hexane.session.run import Progress
 
 CORE_ML = (".mlpackage", ".mlmodel", ".mlmodelc")
 """Models of which people ask what Apple's own program gives."""
@@ -52,7 +52,7 @@ def run(
     ``inputs`` are arrays or files by name; what is missing is drawn from ``seed``. ``chip`` left out is the device's,
     else M1. ``as_`` left out is "apple" for a Core ML model on the emulator and hexane's own program for others.
     ``report`` names a folder for the page of ``hexane run --report``, ``progress`` is told the stages
-    (`hexane.report.session.Progress`). The other options are those of `hexane.report.session.run_network`. The
+    (`hexane.session.run.Progress`). The other options are those of `hexane.session.run.run_network`. The
     result has ``outputs``, ``verdict``, ``agreements``, ``seconds`` and ``summary()``, and shows itself in a notebook.
 
     Raises UsageError for inputs that do not fit, and what `hexane.load` and `hexane.compile` raise.

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.errors import UnsupportedError
+from hexane.files import write_arrays
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import report_data
-from hexane.runtime.files import write_arrays
-from hexane.runtime.folders import whole_folder
+from hexane.report.folders import whole_folder
 
 if TYPE_CHECKING:
-    from hexane.report.session import Session
+    from hexane.session.run import Session
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.files import write_whole
-from hexane.report.check import check
 from hexane.report.page import render
+from hexane.session.check import check
 from hexane.studies.compress import compress
 from hexane.studies.evaluation.evaluate import OnProgress
 from hexane.studies.evaluation.network import NetworkForm

@@ -89,7 +89,7 @@ What `--as apple` computes otherwise than hexane's own program (`hexane.restrict
 compiler whose numbers were published, in ops whose arithmetic is known, on the graph and in the tasks of dialect
 `apple` alike. Rows by coremltools are what its passes (9.0, observed by running them) make of a network before Apple's
 compiler has it: a Core ML package has them behind it, other files (`.onnx`, torch, StableHLO) get them here. A test
-runs both ways, by coremltools and by hexane, and compares the bits (`tests/report/test_converter.py`).
+runs both ways, by coremltools and by hexane, and compares the bits (`tests/session/test_converter.py`).
 
 | rule | what | ops | generations | systems | seen by | status |
 |---|---|---|---|---|---|---|"""

@@ -17,14 +17,14 @@ from hexane.errors import HexaneError
 from hexane.graph import Graph
 from hexane.program import Program
 from hexane.program.run import Device, Session
-from hexane.runtime.agreement import agreements
-from hexane.runtime.bench import bench
 from hexane.runtime.core_ml.package import Package
 from hexane.runtime.core_ml.plan import ENGINE as ON_ENGINE
 from hexane.runtime.core_ml.plan import plan_of
 from hexane.runtime.machine import Machine
 from hexane.runtime.power import engine_power_mw
-from hexane.runtime.verdict import BROKEN, verdict_of
+from hexane.session.agreement import agreements
+from hexane.session.bench import bench
+from hexane.session.verdict import BROKEN, verdict_of
 
 SCHEMA = "hexane-verify/1"
 ENGINE, HOST, WRONG, UNCLEAR, EMULATED = "engine", "host", "wrong", "unclear", "emulated"

@@ -33,7 +33,7 @@ from hexane.integrations.coreml.programs import OnEngine, OnHost, Report, Size
 
 if TYPE_CHECKING:
     from hexane.program.run import Device
-    from hexane.report import CheckReport
+    from hexane.session.check import CheckReport
 
 UNITS = ("ALL", "CPU_AND_NE", "CPU_AND_GPU", "CPU_ONLY")
 HOST_UNITS = ("CPU_AND_GPU", "CPU_ONLY")

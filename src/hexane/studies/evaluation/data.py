@@ -18,9 +18,9 @@ from hexane.errors import FormatError, HexaneError, UsageError, nearest
 from hexane.files import read_text
 from hexane.formats.npy import stored_shapes
 from hexane.program import Port
-from hexane.runtime.arrays import described
-from hexane.runtime.file_shapes import Extents, Shape, fits
-from hexane.runtime.inputs import PICTURES, gather
+from hexane.session.arrays import described
+from hexane.session.file_shapes import Extents, Shape, fits
+from hexane.session.inputs import PICTURES, gather
 
 LABELS, ALPHABET = ("label", "labels"), "alphabet"
 FILES = (*PICTURES, ".npy", ".npz", ".wav", ".txt")

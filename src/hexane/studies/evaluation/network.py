@@ -24,7 +24,7 @@ from hexane.lowering.compilation import Compilation
 from hexane.numerics import evaluate as with_engine_arithmetic
 from hexane.numerics.insight import every_value, examine
 from hexane.program.package import mil_of
-from hexane.runtime.file_shapes import fitted
+from hexane.session.file_shapes import fitted
 from hexane.studies.compress import compress
 from hexane.studies.evaluation.data import Samples, sample_shapes
 from hexane.studies.evaluation.metrics import Metric

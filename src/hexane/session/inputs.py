@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.runtime.arrays import SOUNDS, TEXTS, described, npy, npz, require_fit, sound, text
-from hexane.runtime.drawing import drawn_inputs
-from hexane.runtime.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
+from hexane.session.arrays import SOUNDS, TEXTS, described, npy, npz, require_fit, sound, text
+from hexane.session.drawing import drawn_inputs
+from hexane.session.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -39,11 +39,11 @@ def gather(
 ) -> GatheredInputs:
     """Every input of ``ports``, from ``NAME=FILE`` options (``FILE`` alone for a single input) or from a seed.
 
-    Pictures go through ``hexane.runtime.pictures``: an input that its model declares as an image takes the pixels as
+    Pictures go through ``hexane.session.pictures``: an input that its model declares as an image takes the pixels as
     the model says, every other one is normalised as ``normalize`` says ("unit" when None).
 
     ``.npy``, ``.txt`` and ``.csv`` hold one input, ``.npz`` inputs by name; a picture is fitted to the input's shape, a
-    sound (``.wav``) to its length. Inputs without a file are drawn from ``seed`` (``hexane.runtime.drawing``; ``graph``
+    sound (``.wav``) to its length. Inputs without a file are drawn from ``seed`` (``hexane.session.drawing``; ``graph``
     says what whole numbers mean). UsageError where neither is given, and for arrays that do not fit or hold NaN.
     """
     by_name = {port.name: port for port in ports}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hexane.graph import Graph, GraphBuilder
-from hexane.report.session import run_network
-from hexane.runtime.agreement import Agreement, agreements
-from hexane.runtime.lists import ROW, lists_of
-from hexane.runtime.verdict import word_for
+from hexane.session.agreement import Agreement, agreements
+from hexane.session.lists import ROW, lists_of
+from hexane.session.run import run_network
+from hexane.session.verdict import word_for
 
 K = 40
 

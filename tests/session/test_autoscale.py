@@ -10,7 +10,7 @@ from hexane import chips, passes
 from hexane.graph import Graph, GraphBuilder
 from hexane.lowering.compilation import Compilation
 from hexane.numerics.autoscale import rescaled
-from hexane.report.session import run_network
+from hexane.session.run import run_network
 
 M1 = Compilation(chips.get("M1"))
 

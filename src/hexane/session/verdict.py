@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.runtime.agreement import OF_A_PROBABILITY, Agreement, nonfinite_counts
-from hexane.runtime.answers import EXACT
-from hexane.runtime.lists import ROW
+from hexane.session.agreement import OF_A_PROBABILITY, Agreement, nonfinite_counts
+from hexane.session.answers import EXACT
+from hexane.session.lists import ROW
 
 SAME, CLOSE, CHANGED, BROKEN = "same", "close", "changed", "broken"
 WORDS = (SAME, CLOSE, CHANGED, BROKEN)

@@ -13,10 +13,10 @@ import pytest
 from hexane.errors import UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
-from hexane.report.session import run_network
-from hexane.runtime.agreement import agreement, agreements, beside_fp16
-from hexane.runtime.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
-from hexane.runtime.verdict import verdict_of, word_for
+from hexane.session.agreement import agreement, agreements, beside_fp16
+from hexane.session.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
+from hexane.session.run import run_network
+from hexane.session.verdict import verdict_of, word_for
 from report.networks import command, saved, small
 
 
@@ -272,7 +272,7 @@ def test_fp16_storage_that_overflows_is_without_bound() -> None:
 
 
 def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hexane.report import scaling
+    from hexane.session import scaling
 
     x = {"x": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32) / 32}
     helped = run_network(tiny(), x, name="tiny")
@@ -289,7 +289,7 @@ def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatc
 
 def test_a_trial_without_tasks_computes_what_the_scaled_program_does() -> None:
     """Engine, host, engine and a constant output: the program's own parts give the bits."""
-    from hexane.report.scaling import _scaled, _values
+    from hexane.session.scaling import _scaled, _values
 
     b = GraphBuilder()
     x = b.input("x", (1, 8, 8, 8), "fp16")
@@ -310,7 +310,7 @@ def test_a_trial_without_tasks_computes_what_the_scaled_program_does() -> None:
 
 def test_an_error_without_bound_is_no_help_after_another() -> None:
     """float32 gives zeros, the engine something else: that is infinitely wrong before and after."""
-    from hexane.report.scaling import _helps
+    from hexane.session.scaling import _helps
 
     nothing, something = np.zeros(4, np.float32), np.ones(4, np.float32)
     before, after = (agreement("y", something * scale, nothing) for scale in (1.0, 0.5))

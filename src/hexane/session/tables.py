@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hexane.program.attribution import share_text
-from hexane.runtime.kernels import seconds_text
+from hexane.session.seconds import seconds_text
 
 if TYPE_CHECKING:
-    from hexane.report.check import CheckReport
-    from hexane.report.session import Session
+    from hexane.session.check import CheckReport
+    from hexane.session.run import Session
 
 Rows = list[list[Any]]
 AGREEMENT_HEAD = [

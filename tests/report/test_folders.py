@@ -14,7 +14,7 @@ import pytest
 
 from hexane import files
 from hexane.errors import UsageError
-from hexane.runtime.folders import require_replaceable, whole_folder
+from hexane.report.folders import require_replaceable, whole_folder
 
 SCHEMA = "hexane-report/1"
 
@@ -116,7 +116,7 @@ KILLED = """
 import json, sys
 from pathlib import Path
 from hexane import files
-from hexane.runtime import folders
+from hexane.report import folders
 if sys.argv[2] == "renamed":
     files._exchange = lambda one, other: False
 print("ready", flush=True)

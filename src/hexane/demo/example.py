@@ -33,7 +33,7 @@ def make_example(folder: Path) -> list[Path]:
     UnsupportedError where onnx or Pillow is missing.
     """
     from hexane.codegen import compile
-    from hexane.report.demo.text import draw
+    from hexane.demo.text import draw
 
     folder.mkdir(parents=True, exist_ok=True)
     _save_onnx(folder / "model.onnx")

@@ -7,8 +7,8 @@ import pytest
 
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import active
-from hexane.report.session import Form, run_network
-from hexane.report.tables import run_facts
+from hexane.session.run import Form, run_network
+from hexane.session.tables import run_facts
 
 
 def attention():

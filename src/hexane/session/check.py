@@ -20,11 +20,11 @@ from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
-from hexane.report.weight_notes import WeightNote, weight_notes, with_weights
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
 from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import OpPlacement
 from hexane.restrictions.remarks import Remark, remarks
+from hexane.session.weight_notes import WeightNote, weight_notes, with_weights
 
 if TYPE_CHECKING:
     import os
@@ -163,7 +163,7 @@ class CheckReport:
 
     def _repr_html_(self) -> str:
         """The tables of ``hexane check``, for notebooks."""
-        from hexane.report.tables import check_rows, check_title
+        from hexane.session.tables import check_rows, check_title
 
         first, second = check_title(self)
         head, rows = check_rows(self)

@@ -11,7 +11,7 @@ from hexane.lowering.weights import Decision, decision_of
 
 if TYPE_CHECKING:
     from hexane.graph import Function
-    from hexane.report.check import CheckRow
+    from hexane.session.check import CheckRow
 
 _APPLE = {
     "streams": "Apple's compiler streams it",

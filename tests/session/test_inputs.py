@@ -9,7 +9,7 @@ import pytest
 
 from hexane.errors import FormatError, UsageError
 from hexane.program import Port
-from hexane.runtime.inputs import gather, layout_of, normalization, picture
+from hexane.session.inputs import gather, layout_of, normalization, picture
 
 Image = pytest.importorskip("PIL.Image")
 

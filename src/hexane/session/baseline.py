@@ -17,7 +17,7 @@ from typing import Any
 from hexane.errors import FormatError, UsageError
 from hexane.files import plain_errors
 from hexane.graph import html
-from hexane.runtime.verdict import ROUNDING, WORDS
+from hexane.session.verdict import ROUNDING, WORDS
 
 SCHEMA = "hexane-compare/1"
 LARGEST_FILE = 1 << 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexane.report.demo import melody, text
+from hexane.demo import melody, text
 from report.networks import command
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

@@ -9,16 +9,16 @@ import numpy as np
 
 from hexane.numerics import evaluate
 from hexane.numerics.insight import examine, states_of
-from hexane.runtime.agreement import Agreement, agreement
-from hexane.runtime.answers import questions_of
-from hexane.runtime.verdict import WORDS, percent, word_for
+from hexane.session.agreement import Agreement, agreement
+from hexane.session.answers import questions_of
+from hexane.session.verdict import WORDS, percent, word_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hexane.graph import Graph
     from hexane.numerics.insight import Insight
-    from hexane.report.session import Session
+    from hexane.session.run import Session
 
 
 HELPS = 0.8

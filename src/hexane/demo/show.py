@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 import hexane
+from hexane.demo import edges, melody, models, text
 from hexane.errors import HexaneError, UnsupportedError
-from hexane.report.demo import edges, melody, text
 from hexane.report.page import Picture, write_report
-from hexane.report.session import Progress, Session, run_network
-from hexane.runtime import models
+from hexane.session.run import Progress, Session, run_network
 
 DETECTOR = ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx")
 PITCH = ("basic-pitch", "nmp.onnx")

@@ -16,7 +16,7 @@ import numpy as np
 from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS, SAME_VALUES
 from hexane.graph.types import TensorType
-from hexane.runtime.answers import Answer
+from hexane.session.answers import Answer
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Op, Value

@@ -16,7 +16,7 @@ import pytest
 
 from hexane.errors import FormatError, HexaneError, UsageError
 from hexane.program import Port
-from hexane.runtime.inputs import gather
+from hexane.session.inputs import gather
 from program.test_manifest import mutants
 
 PORT = Port("x", (1, 3, 4, 6), "fp32")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from hexane.cli.main import app
 from hexane.errors import FormatError, UsageError
-from hexane.report.baseline import Limits, compared
+from hexane.session.baseline import Limits, compared
 
 onnx = pytest.importorskip("onnx")
 

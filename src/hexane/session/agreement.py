@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.runtime.answers import TOP, Answer, OutputQuestion, answered, looks_like_probabilities, questions_of
-from hexane.runtime.lists import Paired, lists_of, paired
+from hexane.session.answers import TOP, Answer, OutputQuestion, answered, looks_like_probabilities, questions_of
+from hexane.session.lists import Paired, lists_of, paired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ import hexane
 from facts import fact_files
 from hexane.errors import UsageError
 from hexane.graph import Graph, GraphBuilder
-from hexane.runtime.bench import append_row, bench
 from hexane.runtime.devices import device_named
+from hexane.session.bench import append_row, bench
 from hexane.timing.calibrate import read_rows
 from hexane.timing.measured import case_of
 from hexane.timing.row_of import COLUMNS, columns_of, signature

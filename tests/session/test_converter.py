@@ -14,8 +14,8 @@ import pytest
 import hexane
 from hexane.graph import Graph, GraphBuilder
 from hexane.numerics import evaluate
-from hexane.report.fix import fixed
-from hexane.report.session import Form
+from hexane.session.fix import fixed
+from hexane.session.run import Form
 
 ct = pytest.importorskip("coremltools")
 

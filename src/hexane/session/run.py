@@ -27,14 +27,14 @@ from hexane.numerics.stored import stored_in_fp16
 from hexane.passes.apple_forms import applied
 from hexane.program import Program
 from hexane.program.attribution import share_text
-from hexane.report.check import CheckReport, check, check_program
-from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.restrictions.remarks import remarks
-from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
-from hexane.runtime.execute import Execution, execute
-from hexane.runtime.kernels import kernel_seconds, without_kernels
-from hexane.runtime.references import Wanted, wanted
-from hexane.runtime.verdict import Verdict, advice_for, storage_loses, unseen, verdict_of
+from hexane.session.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
+from hexane.session.check import CheckReport, check, check_program
+from hexane.session.execute import Execution, execute
+from hexane.session.references import Wanted, wanted
+from hexane.session.scaling import apply_autoscale, finish, gain_of_scaling
+from hexane.session.seconds import kernel_seconds, without_kernels
+from hexane.session.verdict import Verdict, advice_for, storage_loses, unseen, verdict_of
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -187,7 +187,7 @@ class Session:
 
     def _repr_html_(self) -> str:
         """The tables of ``hexane run``, for notebooks."""
-        from hexane.report.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
+        from hexane.session.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 
         against = f"Against {self.wanted.by} in float32" if self.agreements and self.wanted else ""
         return "".join((

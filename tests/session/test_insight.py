@@ -116,7 +116,7 @@ def test_inputs_beyond_fp16_are_looked_through_without_a_word_of_numpys() -> Non
 def test_layers_of_a_state_that_tasks_write_in_place() -> None:
     """The contents are zero, as a first call finds them."""
     from codegen.test_states import at_a_place
-    from hexane.report.session import run_network
+    from hexane.session.run import run_network
 
     row = np.random.default_rng(0).standard_normal((1, 4, 1, 64)).astype(np.float16)
     done = run_network(at_a_place(), {"row": row}, name="state", insight=True)
