@@ -42,7 +42,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
 
 LAYERS = {
     "h14": {
-        "chain_attn_s512_dh64": "places and shapes of attention over 512 keys",
         "chain_block_d256_s64_proj0": "products of two computed matrices are not in the chain",
         "chain_block_d256_s64_proj1": "products of two computed matrices are not in the chain",
         "garms_chain_c128": L2_CHAIN,

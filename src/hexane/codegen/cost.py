@@ -16,6 +16,7 @@ PE_PIXEL_TWO_NS = 8.87  # one-pixel channels, two operands
 PE_PIXEL_ONE_NS = 4.4  # the same with one operand, or with a two-row constant
 PE_GROUP_RESIDENT_NS = 2.7  # grouped reduction, per channel, group and 32 columns, or a folded row
 NE_PIXEL_NS = 4.4  # copies and tables on one-pixel channels
+NE_ROW_NS = 3.7  # table on a patch of one row: 512 channels of four take 7 us, so 3.42 to 3.90
 NE_TURNED_NS = 2.2  # turned copy of one row, per channel: 2048 of 16 pixels take 4 us, so 1.96 to 2.44
 PE_ROW_NS = 16.2 / 256  # reduction of one long row, per column
 PE_FOLDED_ROW_NS = 5.4 / 256
@@ -81,9 +82,10 @@ def engine_ns(plan: Plan) -> float:
         if plan.tables and plan.src is None:
             lanes = -(-plan.cout // (1 << plan.cores_log2))
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
-            time = max(time, lanes * patches * NE_TABLE_PATCH_NS, channels * patches * NE_PIXEL_NS)
+            each = NE_PIXEL_NS if plan.shape[2] else NE_ROW_NS
+            time = max(time, lanes * patches * NE_TABLE_PATCH_NS, channels * patches * each)
         return time
-    if plan.kernel is not None and plan.kernel.data:
+    if plan.kernel is not None and (plan.kernel.data or plan.kernel.source is not None):
         lanes = -(-plan.cout // (1 << plan.cores_log2))
         patches = patch_count(plan.wout, plan.hout, plan.shape[2])
         return 1000 * patches * lanes * plan.c * plan.kh * plan.kw * plan.groups / COEFFICIENTS_PER_US

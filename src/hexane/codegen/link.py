@@ -25,7 +25,7 @@ from hexane.isa import Task
 
 EMPTY_CONST = 0x4000
 SCRATCH_UNIT = 0x4000
-LONG_TASK_US = 32  # [INFERRED: 44 us have the category, 7 us have not]
+LONG_TASK_US = 12  # [INFERRED: 19 us have the category, 7 us have not]
 WAKES = 7
 
 
@@ -380,17 +380,19 @@ class Linker:
                 writers[self._key(plan.dst.buffer, number)] = i
 
     def _settle_power(self) -> None:
-        """Long neural tasks of a computed product, behind a planar task, have a category of their own (§4.3).
+        """Neural tasks behind a planar one have a category of their own where a product of two matrices is long (§4.3).
 
-        Two programs show it, of H13 and H14; long tasks of other recipes are not known to have it.
+        Programs of H13 and H14 show it, of batches and of attention; tasks of other recipes are not known to have it.
         """
-        computed = {
-            self._home[plan] for plan in self.plans if plan.kernel is not None and plan.kernel.source is not None
+        long = {
+            self._home[plan]
+            for plan in self.plans
+            if plan.kernel is not None and plan.kernel.source is not None
+            if self.target.duration(plan) >= LONG_TASK_US
         }
         planar = False
         for plan in self.plans:
-            candidate = plan.unit == "NE" and self._home[plan] in computed
-            if candidate and planar and not plan.power_category and self.target.duration(plan) >= LONG_TASK_US:
+            if plan.unit == "NE" and self._home[plan] in long and planar and not plan.power_category:
                 plan.power_category = WAKES
             planar |= plan.unit == "PE"
 

@@ -18,7 +18,7 @@ from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.softmax import row_chain
+from hexane.codegen.recipes.softmax import row_chain, row_vector
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 
@@ -64,12 +64,11 @@ def _head(
     fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: MatrixRows, lanes: int, scale: float
 ) -> None:
     m, n = q.m, k.m
-    line = l2.channel_stride(m)
-    channel = l2.channel_stride(n)
+    vector, turned_values = row_vector(m)
+    line, channel = vector.row, l2.channel_stride(n)
     size = m * channel
     odd = l2.odd_channel_stride(n)
     columns = k.k * odd
-    vector = Region(0, line, line, line)
     region = Region(line, channel, size, size)
     if (
         line + size + columns + n * l2.ne_window(k.k) > fragment.limits.l2_bytes
@@ -107,13 +106,14 @@ def _head(
     tasks.resident(scores, turned, After.FOLLOWS_NE)
     fragment.stay(scores, region, after=After.NOTHING)
 
-    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
-    top.patch = joint_patch(s)
+    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=turned_values)
+    if turned_values:
+        top.patch = joint_patch(s)
     tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)
 
-    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
+    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turned_values)
     row = up(2 * lanes * n, 64)
     total = m // lanes * row
     weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
@@ -123,4 +123,5 @@ def _head(
         weights.dst_hint = WriteHint.ALLOC
     tasks.resident(weights, vector, After.FOLLOWS_PE, second=region)
     fragment.send(weights, line + size, explicit=False, after=After.NOTHING)
-    matmul.compute(fragment, matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes))
+    last = matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes, settled=not turned_values)
+    matmul.compute(fragment, last)

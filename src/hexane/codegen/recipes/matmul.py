@@ -225,6 +225,7 @@ class ComputedProduct:
     """[M, K] times [K, N] whose first operand lies in scratch as a kernel of ``lanes`` rows side by side.
 
     ``start`` is the task that staged it. ``held`` is the map where it is in L2 already, ``end`` what is free behind it.
+    ``settled``: that task has waited for those of the cores.
     """
 
     start: int
@@ -237,6 +238,7 @@ class ComputedProduct:
     scale: float = 1.0
     held: Region | None = None
     end: int = 0
+    settled: bool = False
 
 
 def compute(fragment: Fragment, product: ComputedProduct) -> None:
@@ -281,7 +283,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
             after = staging if staging.unit == "PE" else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
             scratch = isinstance(w, Interleaved)
-            waits = After.NOTHING if scratch else After.NE
+            waits = After.NOTHING if scratch or product.settled else After.NE
             end = tasks.ne_source(fragment.target, plan, 0, keep=keep, after=waits)
             tasks.streams_out(fragment.target, plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:

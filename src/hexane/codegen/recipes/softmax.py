@@ -20,6 +20,7 @@ from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import (
+    BLOCK,
     difference,
     exponential,
     lock,
@@ -273,9 +274,18 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
 
 
+def row_vector(rows: int) -> tuple[Region, bool]:
+    """Where a value of each row stands, at 0, and whether turned: side by side for as many rows as a block has."""
+    line = l2.channel_stride(rows)
+    if rows <= BLOCK:
+        return Region(0, line, line, line), True
+    return Region(0, l2.UNIT, rows * l2.UNIT, rows * l2.UNIT), False
+
+
 def row_chain(fragment: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
-    """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in the turned ``vector``."""
-    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=True)
+    """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in ``vector``."""
+    turned = vector.row == l2.channel_stride(c)
+    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=turned)
     tasks.resident(minus, x, after, second=vector)
     tasks.stays(minus, held, after=After.NOTHING)
     power = exponential(fragment.target, c, 1, w)
@@ -283,6 +293,6 @@ def row_chain(fragment: Fragment, x: Region, held: Region, vector: Region, c: in
     fragment.add(minus)
     tasks.resident(power, held, After.FOLLOWS_PE)
     fragment.stay(power, held, after=After.NOTHING)
-    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=True)
+    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=turned)
     tasks.resident(total, held, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)

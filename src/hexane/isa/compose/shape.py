@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
 
@@ -137,17 +138,20 @@ def live_pages(shapes: Sequence[TaskShape]) -> list[int]:
     Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;
     what stands at one address is read as the last task wrote it. The page of the byte behind counts too, where L2 has
     one. Of a pair that runs patch by patch, planar task first, the second's result counts from the first on; what the
-    first reads counts until the second is done where that is a task of the cores.
+    first reads counts until the second is done where that is a task of the other unit.
     """
     masks = [0] * len(shapes)
     paired = [i > 0 and shape.get("L2.SourceCfg.Dependent") == BEHIND_PLANAR for i, shape in enumerate(shapes)]
-    crossed = [*(pair and not shape.planar for pair, shape in zip(paired, shapes)), False]
+    crossed = [
+        before.planar != shape.planar and shape.get("L2.SourceCfg.Dependent") > 0 for before, shape in pairwise(shapes)
+    ]
+    crossed.append(False)
     places: list[tuple[int, int, int, int]] = []  # first byte, end, first task, last task
     for i, shape in enumerate(shapes):
         for base in shape.resident():
             at = next((k for k in reversed(range(len(places))) if places[k][0] <= base < places[k][1]), None)
             if at is not None:
-                places[at] = (*places[at][:3], i + crossed[i + 1])
+                places[at] = (*places[at][:3], i + crossed[i])
         if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
             places.append((*shape.span("Source"), i, i))
         if not shape.writes:
