@@ -96,7 +96,7 @@ MOST = {
     "hand-kept lists of ops": 40,
     "public class names in several modules": 8,
     "names that are participles": 879,
-    "docstrings that are questions": 611,
+    "docstrings that are questions": 0,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

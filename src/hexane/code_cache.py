@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept on disk: the folders that are read, the one that is written.
+"""Folders of compiled kernels on disk: those that are read, the one that is written.
 
 ``HEXANE_CACHE`` names a folder (``NUMBA_CACHE_DIR`` does too); otherwise it is ``__pycache__`` beside the sources. A
 folder that this user cannot write to is read all the same: made while an image is built, or by the owner of a shared
@@ -79,7 +79,7 @@ def digest_of(sources: Path) -> str:
 
 
 def name_of(source: Path, function: str) -> str:
-    """What files with code of a function begin with: its package's folder, its file, its name."""
+    """Prefix of files with code of a function: its package's folder, its file, its name."""
     return f"{source.parent.name}.{source.stem}.{function}"
 
 

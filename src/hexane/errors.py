@@ -123,7 +123,7 @@ class GraphError(HexaneError):
 
 
 class Reason(StrEnum):
-    """Why an op or a network is not supported; advice is chosen by it, never by the words of a message.
+    """Reason why an op or a network is not supported; advice is chosen by it, never by the words of a message.
 
     In the order of their weight: of several refusals of one op, the first of these is the one to answer.
     """

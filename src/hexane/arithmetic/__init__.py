@@ -1,4 +1,4 @@
-"""What each unit of the engine computes, bit by bit: a plain statement and a fast kernel that gives the same bits."""
+"""Arithmetic of each unit of the engine, bit by bit: a plain statement and a fast kernel that gives the same bits."""
 
 from hexane.arithmetic.convolution import conv2d
 from hexane.arithmetic.elementwise import elementwise, lookup

@@ -1,4 +1,4 @@
-"""What callers may pass: dtypes, shapes and ranges, checked once at the border of the room."""
+"""Dtypes, shapes and ranges that callers may pass, checked once at the border of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the arithmetic lost something: products rounded or dropped, table ends hit. For traces, not for speed."""
+"""Counts of what the arithmetic lost: products rounded or dropped, table ends hit. For traces, not for speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hexane.arithmetic.tables import HIGH_LIMIT, LOW_LIMIT, MODE, USE_MAGNITUDE,
 
 
 def table_ends(table: ArrayLike, x: ArrayLike) -> int:
-    """How many inputs lie at or beyond a limit of the table, where it returns a constant.
+    """Number of inputs at or beyond a limit of the table, where it returns a constant.
 
     Source: docs/reference/numerics.md 8.
     """

@@ -46,13 +46,13 @@ def decode_multiplier(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def multiplier_value(x: ArrayLike) -> np.ndarray:
-    """What the multiplier reads, as float64: infinity is 65536, NaN up to 131008 (docs/reference/numerics.md 2)."""
+    """Values as the multiplier reads them: float64, infinity is 65536, NaN to 131008 (docs/reference/numerics.md 2)."""
     significand, exponent = decode_multiplier(halfwords(x))
     return np.ldexp(significand.astype(np.float64), exponent - 10)
 
 
 def planar_value(x: ArrayLike) -> np.ndarray:
-    """What the planar engine reads, as float64: NaN is +infinity, the sign of zero is lost.
+    """Values as the planar engine reads them, float64: NaN is +infinity, the sign of zero is lost.
 
     Source: docs/reference/numerics.md 2, 7.1.
     """

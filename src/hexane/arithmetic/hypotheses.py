@@ -1,4 +1,4 @@
-"""What docs/reference/numerics.md leaves open: one named hypothesis for each gap, in this one place, swappable.
+"""Hypotheses on what docs/reference/numerics.md leaves open: one for each gap, in this one place, swappable.
 
 Code that rests on a gap asks ``chosen(name)`` and obeys. ``assume(name, choice)`` swaps a choice for the calls made
 inside a ``with`` block. Callers that mark results say *hypothesis (name)* for those that went through one.

@@ -18,7 +18,7 @@ from hexane.arithmetic.multiply import Activation, Sums
 
 @dataclass(frozen=True)
 class PlainWindow:
-    """Where the kernel is laid on the input: everything in elements; padding is left, top, right, bottom."""
+    """Position of the kernel on the input: everything in elements; padding is left, top, right, bottom."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
@@ -68,7 +68,7 @@ class PlainWindow:
 
 @dataclass(frozen=True)
 class WindowPlaces:
-    """Where weights stand that are read in every run: halfwords number ``index`` (int32) of the bytes ``data``."""
+    """Place of weights that are read in every run: halfwords number ``index`` (int32) of the bytes ``data``."""
 
     data: np.ndarray
     index: np.ndarray

@@ -147,7 +147,7 @@ def eleven_bits(value: np.ndarray) -> np.ndarray:
 def _finish(
     totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | None, *, limit: bool = True
 ) -> np.ndarray:
-    """What follows the sum or maximum, up to the non-linearity (hypothesis ``reduction-finish``).
+    """Steps behind the sum or maximum, up to the non-linearity (hypothesis ``reduction-finish``).
 
     ``limit``: whether what stands before the non-linearity ends where fp16 does.
     """

@@ -1,4 +1,4 @@
-"""Which form computes while no kernel is compiled yet: the plain statement for what is little, the fast kernel else.
+"""Choice of form while no kernel is compiled yet: the plain statement for what is little, the fast kernel else.
 
 To compile the kernels takes a machine some fifteen seconds, once. The plain statements give the same bits and need no
 compiler, so the first results of small networks come from them, until ``PATIENCE`` is spent.
@@ -24,7 +24,7 @@ TERMS = 1 << 24
 
 
 class _Patience:
-    """How much of it is spent, how many runs count on it, and whether it is over: there are kernels, or shall be."""
+    """State of the budget: the share spent, the runs that count on it, and whether kernels are there or under way."""
 
     def __init__(self) -> None:
         self.spent = 0.0

@@ -1,4 +1,4 @@
-"""What each chip is: generation, cores, clocks, memories, limits and measured constants, each with its evidence."""
+"""The chips: generation, cores, clocks, memories, limits and measured constants, each with its evidence."""
 
 from hexane.chips.evidence import Evidence, weakest
 from hexane.chips.generations import (

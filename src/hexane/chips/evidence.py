@@ -1,4 +1,4 @@
-"""How we know a thing: the three marks, in the order in which they are trusted."""
+"""Evidence of a claim: the three marks, in the order in which they are trusted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Evidence(StrEnum):
-    """Where a claim about the hardware comes from (docs/reference/engine-h13.md 0).
+    """Source of a claim about the hardware (docs/reference/engine-h13.md 0).
 
     ``SILICON``: observed on an engine, by the public project that the source names.
     ``APPLE``: read from what Apple's compiler or its tables contain.

@@ -1,4 +1,4 @@
-"""What a generation of the engine can hold: the table inside Apple's compiler.
+"""Limits of a generation of the engine: the table inside Apple's compiler.
 
 Source: docs/reference/generations.md 1.1, 1.4, 2.
 """

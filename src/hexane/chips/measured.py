@@ -37,7 +37,7 @@ def _data() -> dict:
 
 
 def provenance() -> dict:
-    """How the shipped numbers were made: source, rows, method, cross-validated error."""
+    """Origin of the shipped numbers: source, rows, method, cross-validated error."""
     return _data()["provenance"]
 
 

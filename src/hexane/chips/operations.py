@@ -1,4 +1,4 @@
-"""Which MIL operations Apple's compiler takes for which generation (docs/reference/limits.md 2.2), as a table."""
+"""MIL operations that Apple's compiler takes, by generation (docs/reference/limits.md 2.2), as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = {name: min(i, 3) for i, name in enumerate(_NAMES[_NAMES.index("h13") 
 
 @dataclass(frozen=True)
 class Support:
-    """What Apple's compiler does with an op: ``native``, ``bridged`` (decomposed, another route) or ``refused``.
+    """Answer of Apple's compiler to an op: ``native``, ``bridged`` (decomposed, another route) or ``refused``.
 
     ``unknown`` is every op of A12 and A13, of which no source speaks.
     """
@@ -88,7 +88,7 @@ _SUPPORT = {op: (letters, remark) for ops, letters, remark in _TABLE for op in o
 
 
 def support(op_type: str, chip: Chip) -> Support:
-    """What Apple's compiler does with ``op_type`` on ``chip``; an op that no source speaks of counts as refused
+    """Answer of Apple's compiler to ``op_type`` on ``chip``; an op that no source speaks of counts as refused
     where the others are known.
 
     This is the placement of an app's compiler, not of hexane's own (see ``hexane.codegen``).

@@ -44,7 +44,7 @@ class Chip:
 
     @property
     def generation(self) -> Generation:
-        """What an engine of this chip can hold."""
+        """Limits of this chip's engine."""
         return generation(self.generation_name)
 
     @property

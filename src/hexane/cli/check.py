@@ -146,7 +146,7 @@ def _answer(
 
 
 def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
-    """What every value of a network is in float32 on the inputs of the command; None where it has none."""
+    """Every value of a network in float32 on the inputs of the command; None where it has none."""
     from hexane.numerics.insight import every_value
 
     arrays = _given(graph, inputs, seed)
@@ -158,7 +158,7 @@ MOST_SETS, MOST_ELEMENTS = 64, 1 << 28
 
 
 def seen_over(graph: Graph, folder: Path) -> dict[str, Any]:
-    """What every value is over the files of a folder, each one set of inputs, one behind another."""
+    """Every value over the files of a folder, each one set of inputs, one behind another."""
     import numpy as np
 
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
@@ -245,7 +245,7 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
 
 
 def _show_remarks(report: CheckReport) -> None:
-    """What is published to go wrong with ops that are on the engine, each rule once."""
+    """Published failures of ops that are on the engine, each rule once."""
     from hexane.cli.console import print_rows, title
 
     rows: dict[tuple[str, str], list[Any]] = {}

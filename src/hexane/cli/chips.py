@@ -92,7 +92,7 @@ def _measured(chip: Any, name: str) -> dict[str, Any] | None:
 
 
 def _meaning(advertised: float | None, fp16: float, int8: float | None) -> str | None:
-    """Which of the two an advertised number is: the nearer one; None where neither is within a fifth of it."""
+    """Precision that an advertised number means: the nearer one; None where neither is within a fifth of it."""
     if advertised is None:
         return None
     near = {word: abs(tops / advertised - 1) for word, tops in (("fp16", fp16), ("int8", int8)) if tops is not None}

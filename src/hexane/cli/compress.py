@@ -133,7 +133,7 @@ def compress(
 
 
 def _beyond_fp16(limit: float, mixed: float, plain: float) -> str:
-    """What an error budget counts: the error that formats add, not the one that the engine makes of fp16 weights."""
+    """Error that counts against a budget: that of the formats, not the one that the engine makes of fp16 weights."""
     return (
         f"the budget of {limit:.2%} is for what the formats add: fp16 weights alone are off by {plain:.2%}, "
         f"these by {mixed:.2%}"

@@ -1,4 +1,4 @@
-"""What the commands share: tables for people, JSON for programs, colour only on a terminal."""
+"""Parts that the commands share: tables for people, JSON for programs, colour only on a terminal."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def evaluate(
 
 
 def cluster(workers: int, scheduler: str | None, memory: str) -> Any:
-    """Where pieces are computed, by a command's options."""
+    """Place where pieces are computed, by a command's options."""
     import os
 
     from hexane.studies.pieces import Workers

@@ -1,4 +1,4 @@
-"""What ``hexane check`` does with a MIL text: its findings with carets, and ``--fix``."""
+"""``hexane check`` on a MIL text: its findings with carets, and ``--fix``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command was given."""
+    """Options and inputs of the command."""
 
     model: Path
     chip: str

@@ -1,4 +1,4 @@
-"""What commands on networks share: opening one by the command's options, and its tables."""
+"""Parts that commands on networks share: opening one by the command's options, and its tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_network(
 
 
 def open_shapes_json(error: OpenShapes) -> dict[str, Any]:
-    """What is known of a network whose shapes are open, as data."""
+    """Facts known of a network whose shapes are open, as data."""
     rows = lambda shapes: [{"name": n, "shape": list(extents)} for n, extents in shapes.items()]  # noqa: E731
     return {
         "open": True,

@@ -1,4 +1,4 @@
-"""What the compilers of the generations choose otherwise where a recipe is the same (docs/parity.md).
+"""Choices in which the compilers of the generations differ where a recipe is the same (docs/parity.md).
 
 A recipe asks its target (``context.choices``). The defaults are H13's. Every row says what it rests on: programs
 of Apple's compiler that have it.

@@ -20,7 +20,7 @@ class Contents(Generic[Place]):
         self._alike: dict[tuple[int, bytes], list[tuple[bytes, Place]]] = {}
 
     def find(self, data: bytes) -> Place | None:
-        """Where equal bytes stand; None where there are none."""
+        """Place of equal bytes; None where there are none."""
         for known, place in self._alike.get(_sample(data), ()):
             if known == data:
                 return place

@@ -30,7 +30,7 @@ NO_HOMES = Homes()
 
 @dataclass(frozen=True)
 class Policy:
-    """What may stay in L2, for tests and studies.
+    """Values that may stay in L2, for tests and studies.
 
     ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
     ``between``: only tensors that tasks of several recipes use; a recipe's own stay as it has them.
@@ -61,12 +61,12 @@ class Context(Compilation):
 
     @property
     def limits(self) -> Generation:
-        """What an engine of the target holds."""
+        """Limits of the target's engine."""
         return self.target.limits
 
     @property
     def choices(self) -> Choices:
-        """What the target's compiler chooses otherwise where a recipe is the same."""
+        """Choices of the target's compiler where a recipe is the same."""
         return self.target.choices
 
     def home(self, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""What a task waits for through DRAM: what an earlier one wrote there, and who read the place that it writes.
+"""Waits through DRAM: for the earlier writer of a place, and for the readers of a place that is written anew.
 
 Source: docs/reference/hazards.md 1 and 2. Places count by their first and last byte.
 """

@@ -126,7 +126,7 @@ def context_of(
     strict: bool = False,
     accuracy: str = "exact",
 ) -> Context:
-    """What ``compile`` compiles for; the parameters are its own."""
+    """Parameters of ``compile``, as one record."""
     from hexane import chips
 
     wanted = chips.get(chip)
@@ -280,7 +280,7 @@ def link_run(run: SegmentRun, context: Context) -> Linked:
 
 
 def parts_of(graph: Graph, context: Context, scaling: Mapping[str, int] | None = None) -> list[tuple[str, Graph]]:
-    """What a network's program would compute, without its tasks: ("engine" or "host", graph) in order.
+    """Parts of a network's program, without tasks: ("engine" or "host", graph) in order.
 
     The parameters are those of ``compile_for``. Where an op is left to the host because its task would be wrong
     (``DefectWarning``), the program has one part more.

@@ -32,7 +32,7 @@ ONE_DEEP = {f"Common.ConvCfg3d.{name}": value for name, value in (("Kd", 1), ("S
 
 
 def fields(plan: Plan) -> Fields:
-    """What both engines, L2 and the work division are told; nothing that depends on the program around the task."""
+    """Settings of both units, L2 and the work division; nothing that depends on the program around the task."""
     values: Fields = {}
     _dimensions(plan, values)
     _division(plan, values)

@@ -1,4 +1,4 @@
-"""What a neural engine task does behind its sums, as its plan says it: scalar factor, ReLU or table."""
+"""Epilogue of a neural engine task, as its plan says it: scalar factor, ReLU or table."""
 
 from __future__ import annotations
 

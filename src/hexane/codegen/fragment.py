@@ -1,4 +1,4 @@
-"""What a recipe hands over: plans with symbolic buffers, the constants they read, the scratch they need.
+"""Result of a recipe: plans with symbolic buffers, the constants they read, the scratch they need.
 
 A fragment knows nothing of the program around it. Values of the graph are named; ``link`` decides whether a value is a
 surface or a piece of scratch, gives addresses, and settles what depends on the neighbours.
@@ -145,7 +145,7 @@ class Fragment:
 
     @property
     def limits(self) -> Generation:
-        """What an engine of the target holds."""
+        """Limits of the target's engine."""
         return self.context.limits
 
     def add(self, *plans: Plan) -> Plan:

@@ -1,4 +1,4 @@
-"""How a task is cut for the cores: cores, lanes, work-unit shape, patches, tiles.
+"""Division of a task among the cores: cores, lanes, work-unit shape, patches, tiles.
 
 Source: docs/reference/engine-h13.md 4.3, 7.5.
 """

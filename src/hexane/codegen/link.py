@@ -418,7 +418,7 @@ def _sources(plan: Plan) -> list[tuple[str, Dma]]:
 
 
 def _stored_bands(cuts: residency.Cuts) -> dict[Any, residency.Stored]:
-    """What is known of the buffers of bands, by fragment and name."""
+    """Facts about the buffers of bands, by fragment and name."""
     stored_bands: dict[Any, residency.Stored] = {}
     for part in cuts.buffers:
         grid = part.grid

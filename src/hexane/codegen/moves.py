@@ -41,7 +41,7 @@ Key = tuple[int, Buffer]
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What one DMA touches: where it starts, and extent and step in bytes of each axis.
+    """Extent of one DMA: its start, and extent and step in bytes of each axis.
 
     Axes are groups, depth, channels, rows, bursts of a row.
     """
@@ -113,7 +113,7 @@ def _boxes(*walks: Walk) -> list[Box] | None:
 
 
 def walk_of(plan: Plan, side: str) -> Walk | None:
-    """What a side of a task touches; None where its walk is not a plain one."""
+    """Bytes that a side of a task touches; None where its walk is not a plain one."""
     dma = plan.dma(side)
     if dma is None or dma.interleave != 1 or plan.src_staged or plan.dst_staged:
         return None
@@ -139,7 +139,7 @@ class Same:
 
     @cached_property
     def piece(self) -> int | None:
-        """How far apart they are where both are one piece; None where they are not."""
+        """Distance between the two where both are one piece; None where they are not."""
         axes = [axis for axis in zip(self.there.steps, self.here.steps, self.there.extents, strict=True) if axis[2] > 1]
         reach = BURST
         for there, here, extent in sorted(axes):
@@ -184,7 +184,7 @@ class Same:
         return _stepping(dma, even) if np.array_equal(even.places(), places) else None
 
     def _along(self, walk: Walk) -> Walk | None:
-        """Where a walk goes in the other buffer whose steps are those of ``there``; None where that does not say."""
+        """Place of a walk in the other buffer whose steps are those of ``there``; None where that does not say."""
         boxes = _boxes(self.there, walk)
         if boxes is None or any(c < a or b < d for (a, b), (c, d) in zip(*boxes)):
             return None

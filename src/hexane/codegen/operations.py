@@ -1,4 +1,4 @@
-"""What a task does, in the field's words: the named values of ``isa.kinds`` and the records that plans hold.
+"""Operations of a task in the field's words: the named values of ``isa.kinds`` and the records that plans hold.
 
 A member of an enumeration is the name that the register tables give the value (``isa.kinds``); the encoder looks the
 number up in the table of the target's generation. Nothing here knows a register.
@@ -31,7 +31,7 @@ class Element(StrEnum):
 
 
 class PeKind(StrEnum):
-    """What the planar engine does with its operands."""
+    """Operation of the planar engine on its operands."""
 
     NE_TASK = "ne_task"
     UNARY = "unary"
@@ -123,7 +123,7 @@ BINARY = {
 
 
 class NeOp(StrEnum):
-    """How the cores combine inputs and kernel positions."""
+    """Combination of inputs and kernel positions in the cores."""
 
     SUM = "sum"
     PRODUCT = "product"
@@ -194,7 +194,7 @@ NO_KERNEL = KernelFormat(Element.UINT8)
 
 
 class After(Flag):
-    """What a region of L2 has to do with the tasks before.
+    """Dependence of a region of L2 on the tasks before.
 
     ``NE_SOURCE`` to ``PE_RESULT``: it touches that region of the task that the unit ran last. ``FOLLOWS_*``: the task
     runs patch by patch behind the one before. ``STAGED``: the task before left it through a staging pair.
@@ -213,7 +213,7 @@ class After(Flag):
 
 
 class SourceType(StrEnum):
-    """Where a task finds its first source."""
+    """Place of a task's first source."""
 
     RESIDENT = "resident"
     DMA_KEEP = "dma_keep"
@@ -222,7 +222,7 @@ class SourceType(StrEnum):
 
 
 class ResultType(StrEnum):
-    """Where a task leaves its result."""
+    """Place of a task's result."""
 
     STAYS = "stays"
     DMA_KEEP = "dma_keep"
@@ -233,7 +233,7 @@ class ResultType(StrEnum):
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """How a task takes its first source out of L2."""
+    """Way of a task's first source out of L2."""
 
     type: SourceType = SourceType.RESIDENT
     after: After = After.NOTHING
@@ -246,7 +246,7 @@ class Reads:
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """How a task leaves its result in L2; an automatic buffer has only a base."""
+    """Way of a task's result into L2; an automatic buffer has only a base."""
 
     type: ResultType = ResultType.STAYS
     automatic: bool = False

@@ -54,7 +54,7 @@ class SegmentRun:
         return [op for unit in self.units for op in unit.ops]
 
     def tensors(self, context: Context) -> dict[str, Tensor]:
-        """What the run's ops make, each as a plain tensor in DRAM.
+        """Results of the run's ops, each as a plain tensor in DRAM.
 
         What only the tasks of one unit see need not be a tensor: a signal may be longer than one within its chain.
         """

@@ -42,7 +42,7 @@ OWN_DMA = "a broadcast operand by its own DMA"
 
 
 class Space(IntEnum):
-    """What a DMA offset counts from: a channel of docs/reference/engine-h13.md 5."""
+    """Base of a DMA offset: a channel of docs/reference/engine-h13.md 5."""
 
     CONST = channels.CONST
     SCRATCH = channels.SCRATCH

@@ -22,7 +22,7 @@ KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
 
 
 def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
-    """What the task of this plan will be told on this generation, as far as its cost goes."""
+    """Facts of the task of this plan on this generation, as far as its cost goes."""
     neural = plan.unit == "NE"
     staged_result = plan.dst is None or plan.dst_staged
     kernel = plan.kernel if neural else None

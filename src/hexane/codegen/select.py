@@ -1,4 +1,4 @@
-"""Which recipe takes which op: the first, by rank, whose tasks can be made (docs/reference/engine-h13.md 13)."""
+"""Choice of the recipe for an op: the first, by rank, whose tasks can be made (docs/reference/engine-h13.md 13)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:
 
 
 def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason]) -> Iterator[Choice]:
-    """What the recipe makes of the run of ops that it matches, then of shorter runs where it takes them."""
+    """Results of the recipe for the run of ops that it matches, then for shorter runs where it takes them."""
     matched = recipe.match(op, context)
     if matched is None:
         return

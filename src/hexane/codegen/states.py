@@ -79,7 +79,7 @@ def as_values(function: Function) -> tuple[Homes, dict[str, str]]:
 
 
 def _stays(state: Value, steps: Sequence[Op]) -> bool:
-    """Whether a state is the host's: of another type than surfaces have, used in blocks, or at places of run time."""
+    """True where a state is the host's: of a type that surfaces lack, used in blocks, or at places of run time."""
     tensor = tensor_of(state.type)
     if tensor.dtype not in ELEMENT_BYTES or not 1 <= tensor.rank <= 4 or not steps:
         return True
@@ -89,7 +89,7 @@ def _stays(state: Value, steps: Sequence[Op]) -> bool:
 
 
 def _is_static(data: Value) -> bool:
-    """Whether a value's chain of ``slice_update`` has all its places from constants."""
+    """True where a value's chain of ``slice_update`` has all its places from constants."""
     while data.op is not None and data.op.type == "slice_update":
         if _box(data.op, data.shape) is None:
             return False
@@ -98,7 +98,7 @@ def _is_static(data: Value) -> bool:
 
 
 def _box(op: Op, shape: tuple[int, ...]) -> Box | None:
-    """What a slice or an update covers; None where that is computed, or has steps."""
+    """Elements that a slice or an update covers; None where that is computed, or has steps."""
     try:
         bounds, steps = slice_bounds(op, shape)
     except UnsupportedError:
@@ -157,7 +157,7 @@ class _Contents:
         return op if following is None or last is None or last.block is not op.block else following
 
     def _parts(self, data: Value) -> list[tuple[Box, Value]]:
-        """What a write changes of the contents."""
+        """Part of the contents that a write changes."""
         if data in (self.values[-1], self.read):
             return []
         source = data.op
@@ -181,7 +181,7 @@ class _Contents:
         return parts
 
     def _is_left(self, value: Value, box: Box) -> bool:
-        """Whether a value is what the contents already are at a place."""
+        """True where a value is what the contents already are at a place."""
         op = value.op
         if op is None or op.type not in SLICES or op.inputs["x"] not in (self.values[-1], self.read):
             return False

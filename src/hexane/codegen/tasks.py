@@ -140,7 +140,7 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
 
 
 def _stacks(target: Target, plan: Plan) -> bool:
-    """Whether few cores get several work units each: copies, tables and maxima that leave, tables of several cores."""
+    """True where few cores get several work units each: copies, tables and maxima to DRAM, tables of several cores."""
     if not target.choices.stacks_units or plan.out_trans or plan.mac.op not in (NeOp.BYPASS, NeOp.MAXIMUM):
         return False
     if plan.cores_log2 == MOST_CORES_LOG2 or plan.in_format is not Element.FP16 or plan.groups > 1:

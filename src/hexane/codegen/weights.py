@@ -38,7 +38,7 @@ class Weights:
 
     @property
     def factor(self) -> float | None:
-        """What multiplies every sum alike, of integers; None where scales differ, or there are none."""
+        """Factor of every sum alike, of integers; None where scales differ, or there are none."""
         scales = None if self.stream is None or self.stream.form != "integer" else self.stream.scales
         return None if scales is None or np.any(scales != scales[0]) else float(scales[0])
 
@@ -101,7 +101,7 @@ class Weights:
         return self.scaled and (self.factor is None or bias)
 
     def mark(self, plan: Plan, *, sparse: bool = False) -> None:
-        """What the task's registers say of the stream."""
+        """Registers of the task that describe the stream."""
         stream = self.stream
         if stream is None:
             plan.kernel_format = KernelFormat(sparse=sparse)

@@ -1,1 +1,1 @@
-"""What one pass of the engine costs: the layers that every estimate and the compiler's choices are priced by."""
+"""Cost of one pass of the engine: the layers that every estimate and the compiler's choices are priced by."""

@@ -1,4 +1,4 @@
-"""What a task costs, from what it is told: the same facts of a task that is written and of one that is only planned.
+"""Cost of a task by its facts, the same for a task that is written and for one that is only planned.
 
 ``hexane.timing`` reads the facts from registers, ``hexane.codegen`` from a plan; both get the same layer, so that a
 plan is chosen by the price that an estimate of the program will state.

@@ -1,4 +1,4 @@
-"""What one layer costs on one chip: arithmetic, weights, activations, planar work (docs/timing.md).
+"""Cost of one layer on one chip: arithmetic, weights, activations, planar work (docs/timing.md).
 
 Constants may come as numbers or as arrays of numbers: a fit moves each constant a little and gets all times at once.
 So rules choose between constants by ``larger`` and ``smaller`` and never branch on one.
@@ -85,7 +85,7 @@ class LayerCost:
 
 
 def stream_factor(chip: Chip, c: Numbers) -> Any:
-    """What a chip streams over a base chip of its generation."""
+    """Rate at which a chip streams, over a base chip of its generation."""
     return c["big_chip_stream"] if chip.wide_stream else 1.0
 
 
@@ -96,7 +96,7 @@ def weight_rate(chip: Chip, c: Numbers) -> Any:
 
 
 def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> float:
-    """What one repetition of a layer takes at least: arithmetic at the peak, compulsory bytes at the memory's peak.
+    """Least time of one repetition of a layer: arithmetic at the peak, compulsory bytes at the memory's peak.
 
     Compulsory are weights, and what a program is handed and hands out: whatever lies between may stay on the chip.
     """

@@ -1,4 +1,4 @@
-"""What an engine is asked to do, in numbers: layers, their shapes, their bytes. Cost rules read this and no more."""
+"""Work of an engine in numbers: layers, their shapes, their bytes. Cost rules read this and no more."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a latency is made of, microseconds; ``total_us`` is their sum.
+    """Parts of a latency, microseconds; ``total_us`` is their sum.
 
     ``launches`` counts calls of engine programs and ``launch_us`` what these calls cost whatever they compute: driver,
     firmware, completion, waking. ``host_us`` are ops on the host, ``copies_us`` host copies into and out of the

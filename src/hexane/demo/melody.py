@@ -73,7 +73,7 @@ def notes_in(sounding: np.ndarray, onsets: np.ndarray) -> list[Note]:
 
 
 def matched(notes: list[Note], others: list[Note], tolerance: float = 0.08) -> int:
-    """How many of the others have a found note of the same pitch that begins at the same time."""
+    """Number of the others that have a note of the same pitch that begins at the same time."""
     return sum(any(n.pitch == o.pitch and abs(n.start - o.start) <= tolerance for n in notes) for o in others)
 
 

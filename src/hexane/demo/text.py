@@ -111,7 +111,7 @@ def _parts(mask: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 
 
 def matched(boxes: list[Box], expected: list[Box], least: float = 0.5) -> int:
-    """How many of the wanted boxes have a found one that overlaps them."""
+    """Number of the wanted boxes that one of the others overlaps."""
     return sum(any(box.overlap(other) >= least for other in boxes) for box in expected)
 
 

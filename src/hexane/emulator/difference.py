@@ -1,4 +1,4 @@
-"""Where two programs part: the first task, and in it the first element, whose results differ for the same inputs."""
+"""First difference of two programs: the first task, and its first element, whose results differ for the same inputs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Views = list[np.ndarray]
 
 
 def source(memory: Memory, surface: OperandSurface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
-    """Where a tensor is to be read, checked."""
+    """A tensor's place for reading, checked."""
     buffer = _buffer(memory, surface, r, "read")
     views = []
     for base, shape, strides in _blocks(surface, extent):
@@ -54,7 +54,7 @@ def parts(views: Views) -> list[tuple[slice, np.ndarray]]:
 def destination(
     memory: Memory, surface: OperandSurface, extent: Extent, r: Registers, *, sanitize: bool = True
 ) -> Views:
-    """Where a tensor is to be written, checked, and from now on taken for written."""
+    """A tensor's place for writing, checked, and from now on taken for written."""
     buffer = _buffer(memory, surface, r, "write")
     views = []
     for base, shape, strides in _blocks(surface, extent):

@@ -102,7 +102,7 @@ class Ends:
 
 
 class Way(NamedTuple):
-    """How an end comes or goes, apart from its sizes and places: what tasks of one kind have in common."""
+    """Mode of an end, apart from its sizes and places: what tasks of one kind have in common."""
 
     kind: OperandSource
     dtype: np.dtype
@@ -262,7 +262,7 @@ def _way2(r: Registers) -> Way:
 
 
 def _src2_dma(r: Registers) -> OperandSource:
-    """How source 2 comes: bits of source 1's configuration on H13 and H14, a configuration of its own later."""
+    """Mode of source 2: bits of source 1's configuration on H13 and H14, a configuration of its own later."""
     if r.has("L2.Src2Cfg.SourceType"):
         kind = OperandSource(r.one_of("L2.Src2Cfg.SourceType", (0, 1, 2), "way in of source 2"))
         r.expect("L2.SourceCfg.Src2Dma", int(kind is not OperandSource.RESIDENT), "as L2.Src2Cfg.SourceType")
@@ -307,7 +307,7 @@ _SOURCE2_FIELDS = (
 
 
 def result(r: Registers, extent: Extent, *, on_ne: bool) -> TaskResult:
-    """Where the result goes."""
+    """Destination of the result."""
     way = _way_out(r, on_ne)
     region, surface = _RESULT.region(r, way.dtype), _RESULT.surface(r, way)
     return TaskResult(way.kind, extent, way.transposed, way.dtype, region, way.automatic, surface)

@@ -132,7 +132,7 @@ class Engine:
     # ---- sources -------------------------------------------------------------------------------------------------
 
     def _source(self, task: EngineTask, operand: Operand) -> OperandReader:
-        """What gives an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
+        """Reader of an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
         r, region, extent = task.registers, operand.region, operand.stored
         if operand.kind is OperandSource.RESIDENT:
             view = self.l2.read(region, extent, task=task.index, register=operand.base_register)
@@ -189,7 +189,7 @@ class Engine:
     # ---- result --------------------------------------------------------------------------------------------------
 
     def _places(self, task: EngineTask) -> list[ResultPlace]:
-        """Where the result goes: L2, the next task, DRAM."""
+        """Destination of the result: L2, the next task, DRAM."""
         result = task.result
         if self.strips is not None:
             raise task.registers.error(
@@ -269,7 +269,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class OperandReader:
-    """What reads an operand, and the memory that it may read from for as long as the task runs.
+    """Reader of an operand, and the memory that it may read from for as long as the task runs.
 
     ``stands``, if the operand lies in memory as it is read, is where; ``load`` is what is copied there first, and to
     what. ``blocks``, if it lies there in parts.
@@ -284,7 +284,7 @@ class OperandReader:
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """What stores a result as it lies in memory, and the view that it fills, where it is one, or the parts."""
+    """Writer of a result as it lies in memory, and the view that it fills, where it is one, or the parts."""
 
     put: Callable[[np.ndarray], object]
     view: np.ndarray | None
@@ -292,7 +292,7 @@ class ResultPlace:
 
     @property
     def parts(self) -> list[Part] | None:
-        """What the result fills, channels by channels."""
+        """View that the result fills, channels by channels."""
         return self.blocks if self.view is None else [(slice(None), self.view)]
 
 

@@ -1,4 +1,4 @@
-"""Whether every task waits for the tasks before it with which it shares bytes (docs/reference/hazards.md).
+"""Check that every task waits for the tasks before it with which it shares bytes (docs/reference/hazards.md).
 
 The emulator runs one task after the other, so that no result shows a missing wait. The engine overlaps the loads,
 the neural cores and the planar engine, and a task waits only for what its registers name: the source or the result of
@@ -46,7 +46,7 @@ def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
 
 
 class Waits(NamedTuple):
-    """What an operand or a result waits for: units whose last task has read its sources, or has written its result."""
+    """Waits of an operand or a result: units whose last task has read its sources, or has written its result."""
 
     read: frozenset[str]
     written: frozenset[str]
@@ -186,7 +186,7 @@ class TaskOrder:
 
 
 class HazardMemory:
-    """Who wrote and who read every 64 bytes behind the channels last, and up to which task somebody has waited."""
+    """Last writer and readers of every 64 bytes behind the channels, and the task up to which somebody has waited."""
 
     def __init__(self) -> None:
         self.settled = NOBODY
@@ -255,7 +255,7 @@ class HazardMemory:
 
 
 class Granules(NamedTuple):
-    """Where a tensor stands behind its channel, in granules: the first, and how many how far apart."""
+    """Place of a tensor behind its channel, in granules: the first, and how many how far apart."""
 
     first: int
     counts: tuple[int, ...]

@@ -275,7 +275,7 @@ def _within(words: str, generation: str) -> bool:
 
 
 def reason(r: Registers, name: str, bit: int = 0) -> str | None:
-    """Why this bit of the field (counted from its register's bit 0) may be ignored in this task; None if it may not."""
+    """Reason to ignore this bit of the field (counted from its register's bit 0) in this task; None without one."""
     entry = listed(r, name)
     if entry is not None:
         return entry.reason

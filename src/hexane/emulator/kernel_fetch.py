@@ -44,7 +44,7 @@ class Fetched:
     places: Callable[[], WindowPlaces | None] = _nowhere
 
     def when_read(self, make: Callable[[KernelStreams | None], T]) -> Callable[[], T]:
-        """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
+        """Result of ``make`` on the kernel: once and now of a constant one, else at every call."""
         if not self.constant:
             return lambda: make(self.read())
         kernel = make(self.read())
@@ -121,7 +121,7 @@ class _Numbered(Memory):
 def _places(
     r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], KernelStreams]
 ) -> WindowPlaces | None:
-    """Where ``read`` finds each weight, learned from what it reads of memories that are numbered."""
+    """Places where ``read`` finds each weight, learned from what it reads of memories that are numbered."""
     channel = r.channel("kernel")
     plain = layout.weighted and layout.dtype == "float16" and not (layout.compressed or layout.palette or layout.sparse)
     if channel is None or not plain or layout.bias or layout.table or layout.scales or layout.unicast:

@@ -21,7 +21,7 @@ UNIT = 16  # bytes; every L2 address and stride is a multiple
 @slot_init
 @dataclass(frozen=True, slots=True)
 class L2Region:
-    """Where a tensor stands in L2: base and strides in bytes, and the size of an element."""
+    """Place of a tensor in L2: base and strides in bytes, and the size of an element."""
 
     base: int
     group: int
@@ -74,7 +74,7 @@ class Place:
         return np.ndarray((*self.extent[:4], self.row), cells.dtype, cells, region.base // UNIT * size, (*steps, size))
 
     def marked(self, room: int) -> np.ndarray:
-        """Which 16 bytes of an L2 of ``room`` bytes lie under the region."""
+        """Blocks of 16 bytes under the region, of an L2 of ``room`` bytes."""
         marks = np.zeros(room // UNIT, np.bool_)
         self.units(marks)[...] = True
         return marks
@@ -95,7 +95,7 @@ class Place:
 
 
 class L2Marks:
-    """Who touched every 16 bytes of an L2 of ``room`` bytes last: the latest by their places, the others in a map."""
+    """Last task on every 16 bytes of an L2 of ``room`` bytes: the latest by their places, the others in a map."""
 
     def __init__(self, nobody: int, room: int) -> None:
         self.nobody, self.room = nobody, room
@@ -124,7 +124,7 @@ class L2Marks:
         return self._map
 
     def all_from(self, place: Place) -> int | None:
-        """Who touched all of a place last; None where that takes a look at the map."""
+        """Last task on all of a place; None where that takes a look at the map."""
         for who, other in reversed(self._recent):
             if other.near(place):
                 return who if other.covers(place) else None

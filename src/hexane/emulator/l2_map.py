@@ -1,4 +1,4 @@
-"""What stands in L2 while a program runs, read from its registers: which bytes, from which task to which.
+"""Contents of L2 while a program runs, read from its registers: which bytes, from which task to which.
 
 A *stay* begins with the task that leaves data in L2, or keeps a source there, and ends with the last task that reads
 them. A *passage* is what a task streams through: a window, a ring, a buffer (docs/reference/engine-h13.md 7, 12.1).

@@ -86,7 +86,7 @@ def _window(r: Registers) -> SourceWindow:
 
 
 def _require_consistent(r: Registers, window: SourceWindow) -> None:
-    """What hangs or has no rule: a mode that wants a kernel and has none, channel counts that do not fit."""
+    """Checks for tasks that hang or have no rule: a mode without its kernel, channel counts that do not fit."""
     r.one_of("NE.MACCfg.NonlinearMode", (0, 1, 2), "non-linearity")
     if r["NE.MACCfg.OpMode"] != SUM and not r.flag("NE.MACCfg.KernelMode"):
         raise r.error("this mode with a kernel stream has no known effect", "NE.MACCfg.KernelMode")
@@ -309,7 +309,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         return work
 
     def reading() -> Callable[[np.ndarray, np.ndarray], CompiledJob | None] | None:
-        """What makes a job that reads the kernel in every run; the same rules with other weights say how."""
+        """Maker of a job that reads the kernel in every run; the same rules with other weights say how."""
         places, kernel = fetched.places(), fetched.read()
         if places is None or kernel is None or r["NE.MACCfg.NonlinearMode"] == TABLE:
             return None

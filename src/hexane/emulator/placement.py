@@ -1,4 +1,4 @@
-"""What each task of an engine program reads and writes, and what it does, without running it."""
+"""Operands, results and operation of each task of an engine program, without running it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _does(task: EngineTask, sources: list[Operand]) -> str:
 
 
 def _window(r: Registers) -> list[str]:
-    """What goes over the input, its stride and padding as rows x columns; a copy has none."""
+    """Window over the input, its stride and padding as rows x columns; a copy has none."""
     mode = r["NE.MACCfg.OpMode"]
     if mode not in (SUM, MAXIMUM):
         return []
@@ -103,7 +103,7 @@ def _window(r: Registers) -> list[str]:
 
 
 def _steps(end: Operand | TaskResult, verb: str) -> list[str]:
-    """Where a surface's elements or rows lie further apart than they are long."""
+    """Axes of a surface along which elements or rows lie further apart than they are long."""
     surface: OperandSurface | None = end.surface
     if surface is None:
         return []

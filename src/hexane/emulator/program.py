@@ -169,7 +169,7 @@ class EmulatedProgram:
 
 
 def _first_words(image: Image) -> int | None:
-    """What the program header says of the first task's length, in 32-bit words."""
+    """Length of the first task by the program header, in 32-bit words."""
     parts = image.parts
     header = getattr(parts, "header", None)
     td_size = getattr(header, "td_size", None)

@@ -87,8 +87,7 @@ class ReadyMachine:
 
 
 def planned(steps: Iterable[Step]) -> list[Span | Step]:
-    """What does the same as the steps: those that can be jobs in spans that compiled code runs, the others as they
-    are."""
+    """Equivalent of the steps: those that can be jobs as spans that compiled code runs, the others unchanged."""
     from hexane.arithmetic.fast.jobs import Span
 
     plan: list[Span | Step] = []

@@ -41,7 +41,7 @@ class Registers:
 
     @property
     def limits(self) -> chips.Generation:
-        """What an engine of the task's generation holds."""
+        """Limits of the engine of the task's generation."""
         return chips.generation(self.generation)
 
     def has(self, role: str) -> bool:

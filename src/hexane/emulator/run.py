@@ -23,7 +23,7 @@ Trace = bool | Callable[[TaskReport], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives: outputs by name, the report, and the machine as it stands afterwards."""
+    """Result of a run: outputs by name, the report, and the machine as it stands afterwards."""
 
     outputs: dict[str, np.ndarray]
     report: TraceReport

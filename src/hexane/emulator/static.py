@@ -15,7 +15,7 @@ from hexane.image import Image
 
 
 def refusal(image: Image) -> str:
-    """Why the emulator would refuse to run a program; empty where it would run it."""
+    """Reasons of the emulator to refuse a program; empty where it would run it."""
     try:
         check_program(image)
     except HexaneError as error:

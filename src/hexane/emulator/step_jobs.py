@@ -28,7 +28,7 @@ class Aside:
         self._next = 0
 
     def restart(self) -> None:
-        """What was handed out belongs to a step that is over when the next one begins."""
+        """Give back memory of a step that is over when the next one begins."""
         self._next = 0
 
     def empty(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -98,7 +98,7 @@ def _ways(
 
 
 def _standing(source: OperandReader, before: list[CompiledJob], aside: Aside) -> np.ndarray | None:
-    """Where an operand can be read, after the jobs that this adds."""
+    """Address from which an operand can be read, after the jobs that this adds."""
     from hexane.arithmetic.fast.planar_job import copied
 
     if source.stands is not None or source.blocks is None:

@@ -64,7 +64,7 @@ def _require_marks(r: Registers, last: bool) -> None:
 
 
 def _require_position(r: Registers, index: int, *, last: bool) -> None:
-    """What a task says of its own place: number, tags, mark of the last one."""
+    """Place of a task in its stream: number, tags, mark of the last one."""
     if r["Task.TID"] != index:
         raise r.error(f"task number {r['Task.TID']} at place {index} of the stream", "Task.TID")
     _require_marks(r, last)

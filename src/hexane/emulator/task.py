@@ -1,4 +1,4 @@
-"""What one task asks for, read from its registers by role: dimensions, operands, result (docs/emulator.md).
+"""Request of one task, read from its registers by role: dimensions, operands, result (docs/emulator.md).
 
 Nothing is executed here. Every value whose effect is not known is an error that names its field.
 """

@@ -1,4 +1,4 @@
-"""What happened in a run: an entry per task, and whether its numbers rest on measurements."""
+"""Report of a run: an entry per task, and whether its numbers rest on measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Computation:
-    """What a unit gives for one task: values and how we know them.
+    """Result of a unit for one task: values and how we know them.
 
     ``rests_on`` names the hypotheses of :mod:`hexane.arithmetic` that took part; empty means that every rule used
     has been measured on silicon.

@@ -1,4 +1,4 @@
-"""What a unit does in one task, made ready before its operands are there."""
+"""Work of a unit in one task, made ready before its operands are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Events(NamedTuple):
-    """What only the numbers tell: further hypotheses that they rest on, and how often the arithmetic lost something."""
+    """Facts that only the numbers tell: further hypotheses that they rest on, and counts of what was lost."""
 
     rests_on: tuple[str, ...] = ()
     counters: dict[str, int] | None = None

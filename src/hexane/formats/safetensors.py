@@ -29,7 +29,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies: its file, dtype by the format's name, shape, first byte and size in bytes."""
+    """Place of a tensor: its file, dtype by the format's name, shape, first byte and size in bytes."""
 
     path: Path
     dtype: str

@@ -1,4 +1,4 @@
-"""How a constant is stored where its file packs it: as indices into a palette, as scaled integers, or with a mask.
+"""Storage of a constant that its file packs: as indices into a palette, as scaled integers, or with a mask.
 
 A coded constant is an ordinary constant: its values are what the ``constexpr`` op gives, and whoever asks for nothing
 else computes with those. The coding rides along, through moves of the values and a cast to fp16, so that a compiler can
@@ -20,7 +20,7 @@ Move = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """What a constant's elements are made of, each array in the constant's own shape.
+    """Parts of a constant's elements, each array in the constant's own shape.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def _blocks(small: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | No
 
 
 def _scales(small: np.ndarray | None, shape: tuple[int, ...]) -> str:
-    """What the scales of a constant are, in words."""
+    """Scales of a constant, in words."""
     extents = () if small is None else small.shape
     axes = [axis for axis, extent in enumerate(extents) if extent > 1]
     if not axes:

@@ -1,4 +1,4 @@
-"""Whether two graphs are the same, and where they first differ."""
+"""Comparison of two graphs, and their first difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def difference(a: Graph, b: Graph) -> str | None:
-    """What differs first, in a sentence; None when the graphs are equal.
+    """First difference, in a sentence; None when the graphs are equal.
 
     Equal means: the same functions with the same op sets and attributes, the same ops in the same order with the same
     parameters, result names and types, and constants of equal type and bits. What a constant is called, and whether its

@@ -15,7 +15,7 @@ from hexane.graph.types import DTYPES, TensorType, dtype_name
 
 @dataclass(frozen=True)
 class BlobReference:
-    """Where a constant's bytes lie in a weight file: path as written (``@model_path/...``), record offset in bytes."""
+    """Place of a constant's bytes in a weight file: path as written (``@model_path/...``), record offset in bytes."""
 
     path: str
     offset: int

@@ -21,7 +21,7 @@ WRITES = frozenset({"write_state", "coreml_update_state"})
 
 
 def writes(op: Op) -> bool:
-    """Whether the op, or an op in one of its blocks, changes a state; such an op stays though nobody takes a result."""
+    """True where the op, or one in its blocks, changes a state; such an op stays though nobody takes a result."""
     if not op.blocks:
         return op.type in WRITES
     return op.type in WRITES or any(inner.type in WRITES for block in op.blocks for inner in block.walk())
@@ -66,7 +66,7 @@ def order(groups: Sequence[Iterable[Op]]) -> Iterator[tuple[int, int]]:
 
 
 def held(array: np.ndarray, state: Value) -> np.ndarray:
-    """What a state keeps of an array: rounded to the state's dtype, in the dtype that the reference computes in."""
+    """Contents of a state after an array: rounded to the state's dtype, in the dtype that the reference computes in."""
     dtype = state.type.dtype
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(array).astype(DTYPES[dtype].carrier).astype(eval_dtype(dtype))

@@ -93,7 +93,7 @@ def _free(builder: GraphBuilder, by_name: dict[str, Value], name: str) -> str:
 
 
 class Recomputation:
-    """What the backward part takes for a value of the forward part: the value, or the value computed again."""
+    """Operand of the backward part for a value of the forward part: the value, or the value computed again."""
 
     def __init__(self, builder: GraphBuilder, values: Iterable[Value]) -> None:
         self.builder = builder
@@ -310,7 +310,7 @@ def rules_of(spec: OpSpec) -> dict[str, Rule]:
 
 
 def reason_of(spec: OpSpec) -> str:
-    """Why an op has no derivative, or one of its operands none."""
+    """Reason why an op has no derivative, or one of its operands none."""
     if isinstance(spec.derivative, str):
         return spec.derivative
     return "an op of ONNX that MIL lacks" if spec.name.startswith("onnx.") else "no rule goes through it"

@@ -114,7 +114,7 @@ class OpSpec:
 
     @property
     def doc(self) -> str:
-        """What the op computes: the docstring of its reference, or what its table says."""
+        """Meaning of the op: the docstring of its reference, or the words of its table."""
         return self.about or (self.evaluate.__doc__ or "" if self.evaluate else "")
 
     @cached_property
@@ -400,7 +400,7 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _static(spec: OpSpec, param: Param, value: Value) -> Any:
-    """What the type rule sees of a compile-time parameter."""
+    """A compile-time parameter as the type rule sees it."""
     constant = value.constant
     if constant is not None:
         if param.kind in constant.readings:

@@ -1,4 +1,4 @@
-"""What passes need: replace uses, remove ops, drop dead ones, copy, cut, fold constants."""
+"""Tools of passes: replace uses, remove ops, drop dead ones, copy, cut, fold constants."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _exceeds(type_: TensorType, limit: int | None) -> bool:
 
 
 def _codings(op: Op) -> tuple[Coding | None, ...]:
-    """How the results of an op on constants are stored."""
+    """Storage of the results of an op on constants."""
 
     def constant(name: str) -> Constant | None:
         operand = op.inputs.get(name)

@@ -1,4 +1,4 @@
-"""What a graph amounts to: operations, parameters, multiply-accumulates, weight statistics."""
+"""Summary of a graph: operations, parameters, multiply-accumulates, weight statistics."""
 
 from __future__ import annotations
 

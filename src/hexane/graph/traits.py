@@ -1,4 +1,4 @@
-"""What is true of an op, stated where the op is declared; passes ask for traits and name no ops."""
+"""Traits of an op, stated where the op is declared; passes ask for traits and name no ops."""
 
 from __future__ import annotations
 

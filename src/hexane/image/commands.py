@@ -173,7 +173,7 @@ def _tensor_thread(surface: Surface, dialect: Dialect, procedure: str) -> Tensor
 
 
 def ident_command(ident: Ident, dialect: Dialect, generation: str) -> IdentCommand:
-    """Who wrote the file."""
+    """Writer of the file."""
     text = (ident.written_by_zin4 if dialect.name == "zin4" else ident.written_by_hexane)(generation)
     return IdentCommand(LC_IDENT, align(8 + len(to_bytes(text)) + 1, 8), text)
 

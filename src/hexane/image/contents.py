@@ -1,4 +1,4 @@
-"""What the parts of a file mean: the program's own values, read from a container or a package."""
+"""Meaning of the parts of a file: the program's own values, read from a container or a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the compilers differ in the containers that they write (docs/reference/engine-h13.md 2).
+"""Differences between the compilers in the containers that they write (docs/reference/engine-h13.md 2).
 
 ``zin4`` is compiler v4.2.1, of which whole files are known byte for byte [APPLE]. ``default`` follows macOS 26 (v9) as
 far as it is known; what is not known there, and ``zin5`` and ``zin7`` as a whole, is [INFERRED].
@@ -42,7 +42,7 @@ TYPE_STABS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one compiler's container looks like.
+    """Container of one compiler.
 
     name : by which callers ask for it.
     wide_names : surface names in load command 0x40 (64-bit address) instead of 6.
@@ -71,7 +71,7 @@ class Dialect:
 
     @property
     def strings_at(self) -> int:
-        """Where the strings of a tensor thread begin."""
+        """Start of the strings of a tensor thread."""
         return 0x10 + 4 * self.tensor_payload_words
 
 

@@ -1,4 +1,4 @@
-"""What differs between two engine programs: field by field, task by task."""
+"""Differences between two engine programs: field by field, task by task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine program carries that does not follow from the network (docs/reference/engine-h13.md 2.8, 2.13)."""
+"""Contents of an engine program that do not follow from the network (docs/reference/engine-h13.md 2.8, 2.13)."""
 
 from __future__ import annotations
 

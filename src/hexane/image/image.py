@@ -181,7 +181,7 @@ class Image:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Which constants each task streams, for H13 to H18; empty for other generations."""
+        """Constants that each task streams, for H13 to H18; empty for other generations."""
         return list(kernels_of(self.tasks)) if self.generation in KERNEL_GENERATIONS else []
 
     @property

@@ -1,4 +1,4 @@
-"""Which constants each task's kernel DMA reads, what they hold, and how to change them.
+"""Constants that each task's kernel DMA reads, their values, and how to change them.
 
 Source: docs/reference/engine-h13.md 9.
 """

@@ -1,4 +1,4 @@
-"""Where the pieces of a program lie in memory and which channels its surfaces take.
+"""Placement of the pieces of a program in memory, and the channels of its surfaces.
 
 Source: docs/reference/engine-h13.md 2.2, 5.
 """

@@ -1,4 +1,4 @@
-"""What writing the known parts of a file would lose, so that reading loses nothing."""
+"""Bytes that writing the known parts of a file would lose, kept so that reading loses nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUN_GAP = 16
 
 
 def remainders(rewritten: bytes, data: bytes) -> tuple[Remainder, ...]:
-    """What writing the parts alone would lose, as runs of bytes."""
+    """Bytes that writing the parts alone would lose, as runs."""
     if rewritten == data:
         return ()
     differs = np.flatnonzero(np.frombuffer(rewritten, np.uint8) != np.frombuffer(data, np.uint8))

@@ -1,4 +1,4 @@
-"""Which channels (slots, from H14 on) tasks name, and how to give surfaces other ones (docs/images.md)."""
+"""Channels (slots, from H14 on) that tasks name, and how to give surfaces other ones (docs/images.md)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ KERNEL_REGISTERS = ("KernelDMASrc.KernelBase", "KernelDMASrc.TableBase")
 
 @dataclass(frozen=True)
 class ThreadStream:
-    """What a program of slots is made of; ``kernels`` is empty where kernels stand among the constants."""
+    """Parts of a program of slots; ``kernels`` is empty where kernels stand among the constants."""
 
     tasks: Sequence[Task]
     const: bytes

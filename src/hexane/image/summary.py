@@ -1,4 +1,4 @@
-"""What an engine program is, as plain values: what ``hexane info`` prints and what its ``--json`` gives."""
+"""Summary of an engine program as plain values: for ``hexane info`` and its ``--json``."""
 
 from __future__ import annotations
 

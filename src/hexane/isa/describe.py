@@ -1,4 +1,4 @@
-"""What a task does, in a line (docs/reference/engine-h13.md 4.3, 4.7, 4.8). For people: nothing computes from it."""
+"""A task in a line (docs/reference/engine-h13.md 4.3, 4.7, 4.8). For people: nothing computes from it."""
 
 from __future__ import annotations
 

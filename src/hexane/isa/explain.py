@@ -1,4 +1,4 @@
-"""What a register's value means, in words for the disassembler's comments. One small rule each.
+"""Meaning of a register's value, in words for the disassembler's comments. One small rule each.
 
 Source: docs/reference/engine-h13.md 4.
 

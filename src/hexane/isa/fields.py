@@ -83,7 +83,7 @@ class FieldPlan:
         return Numbers(self, row, {f.name: value for f in rows if (value := words[f.at] >> f.shift & f.limit)})
 
     def picker(self, names: tuple[str, ...]) -> Callable[[list[int]], tuple[int, ...]]:
-        """What gives the values of these names from a task's row."""
+        """Reader of the values of these names from a task's row."""
         picker = self._pickers.get(names)
         if picker is None:
             picker = self._pickers[names] = itemgetter(*(self.index.get(name, -1) for name in names))

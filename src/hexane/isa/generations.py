@@ -35,7 +35,7 @@ _WITHOUT_TABLE = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """How the tasks of one generation lie in a stream."""
+    """Layout of one generation's tasks in a stream."""
 
     table: Table
     heads: RecordHeads

@@ -93,7 +93,7 @@ PACKED_HEADS = RecordHeads(4, 0x8000 * 4, 64, _read_packed, _write_packed)
 
 
 class Layout:
-    """Where every word of a task lies; one for all tasks that have the same records.
+    """Place of every word of a task; one for all tasks that have the same records.
 
     ``heads`` are (position in the task's words, head word). ``position`` gives, for a register's key (its byte
     address, or ``-1 - i`` for header word ``i``), the position of its last write.
@@ -127,7 +127,7 @@ class Layout:
 
     @cached_property
     def writes(self) -> int:
-        """How many register writes there are, repeated ones counted."""
+        """Number of register writes, repeated ones counted."""
         return sum(len(record.addresses) for record in self.records)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a task asks for, by role: one vocabulary for every generation, and where each one keeps it.
+"""Request of a task by role: one vocabulary for every generation, and the place of each role in each.
 
 A *role* is a dotted name that means the same on every generation: ``Common.InDim.Win`` is the input width. Where the
 register table of a generation has a field of that name, the field is the role; ``SPELLED`` lists the others. A role
@@ -151,7 +151,7 @@ SPELLED: Mapping[str, Spelling] = {
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where a task names the memory behind one of its DMA engines.
+    """Fields by which a task names the memory behind one of its DMA engines.
 
     On H13 the header has the channel's ``number`` and its ``enable`` bit; from H14 on an address record writes the
     register ``base``, and its slot is the channel.
@@ -256,7 +256,7 @@ class Roles:
         return task.read_all(plan)
 
     def _plan(self, task: Task) -> FieldPlan:
-        """What reads tasks of one layout: rows of their words under both names, resets of what they do not write."""
+        """Reader of tasks of one layout: rows of their words under both names, resets of what they do not write."""
         roles = {role: (field, reset) for role, field, reset in self.renamed}
         row_of = {row.name: row for row in task.rows()}
         rows = [row for name, row in row_of.items() if name not in roles]

@@ -1,4 +1,4 @@
-"""How a register table is written down: fields in registers in blocks, one table per engine generation.
+"""Form of a register table: fields in registers in blocks, one table per engine generation.
 
 A table is a data sheet that runs. The decoder, the encoder, the assembler, the printer, the documentation and the
 emulator's view of a task all read the same declarations:
@@ -38,7 +38,7 @@ UNKNOWN = None  # the evidence of bits of which nobody knows what they mean
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one step of a field is worth: ``scale`` bytes, or a number format whose bits the field holds."""
+    """Unit of a field: ``scale`` bytes, or a number format whose bits the field holds."""
 
     name: str
     scale: int = 1
@@ -284,7 +284,7 @@ OUTSIDE = "Outside"  # the name under which registers outside every block appear
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a dotted name lies: the fast path to a field (``task.read(handle)``), or to a whole register.
+    """Place of a dotted name: the fast path to a field (``task.read(handle)``), or to a whole register.
 
     ``key`` is the register's byte address; header word ``i`` has the key ``-1 - i``.
     """

@@ -118,7 +118,7 @@ def place(tasks: Sequence[Task], generation: str) -> list[int]:
 
 
 def next_offset(end: int, size: int, generation: str) -> int:
-    """Where a new task of ``size`` bytes stands when the one before ends at byte ``end``."""
+    """Place of a new task of ``size`` bytes when the one before ends at byte ``end``."""
     family = family_of(generation)
     at = -(-end // family.alignment) * family.alignment
     if not family.packed and at // PAGE != (at + size - 1) // PAGE:

@@ -29,7 +29,7 @@ from hexane.isa.views import BlockView, HeaderView, OutsideView
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Where a decoded task stood: ``encode_stream`` puts it there again."""
+    """Place of a decoded task: ``encode_stream`` puts it there again."""
 
     offset: int  # bytes from the start of the text section
     frame: tuple[int, ...] = ()  # the words in front of the first task (H14 and later)
@@ -141,7 +141,7 @@ class Task:
 
     @property
     def family(self) -> Family:
-        """How tasks of this generation lie in a stream."""
+        """Layout of this generation's tasks in a stream."""
         return self._family
 
     @property
@@ -208,7 +208,7 @@ class Task:
         return dict(plan(self._words))
 
     def read_all(self, plan: FieldPlan) -> Numbers:
-        """What a plan for the task's layout reads."""
+        """Reader of a plan for the task's layout."""
         return plan(self._words)
 
     def rows(self) -> list[FieldRow]:

@@ -17,7 +17,7 @@ from hexane.kernels.layout import KernelLayout, Pass, align
 
 @dataclass
 class KernelParts:
-    """What stands in the streams, as unsigned integers: elements [O, I, kh, kw], rows [O] or None."""
+    """Contents of the streams, as unsigned integers: elements [O, I, kh, kw], rows [O] or None."""
 
     elements: np.ndarray
     bias: np.ndarray | None = None

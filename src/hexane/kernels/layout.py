@@ -1,4 +1,4 @@
-"""What a kernel stream looks like: the numbers that fix the place of every weight, and nothing about their values.
+"""Layout of a kernel stream: the numbers that fix the place of every weight, and nothing about their values.
 
 A task's kernel is one byte stream per neural core (docs/reference/engine-h13.md 9). A core works in *passes*: in one
 pass it holds a few output channels (*lanes*) in its accumulators and reads every coefficient of those lanes. The stream
@@ -164,7 +164,7 @@ class KernelLayout:
 
     @property
     def element(self) -> np.dtype:
-        """What is packed as an unsigned integer, so that every bit pattern survives; of a palette the index."""
+        """Weights as unsigned integers for packing, so that every bit pattern survives; of a palette the index."""
         return np.dtype("u1") if self.palette else _FORMATS[self.dtype]
 
     @property
@@ -225,7 +225,7 @@ class KernelLayout:
 
     @property
     def _cut(self) -> tuple[int, int, int]:
-        """How many passes are full, the lanes of the one behind them (0 where there is none), and its channels."""
+        """Number of full passes, the lanes of the one behind them (0 where there is none), and its channels."""
         full, rest = divmod(self.cout, self.cores << self.ocg)
         return full, -(-rest // self.cores), rest
 
@@ -235,7 +235,7 @@ class KernelLayout:
         return TABLE_BYTES * self.table + self.palette_bytes
 
     def core_channels(self, core: int) -> int:
-        """How many output channels (of one group) the core computes."""
+        """Number of output channels (of one group) that the core computes."""
         if self.unicast:
             return len(range(core, self.cout, self.cores))
         full, last, rest = self._cut
@@ -288,7 +288,7 @@ class KernelLayout:
 
     @property
     def inferred(self) -> tuple[str, ...]:
-        """What of this layout follows by analogy only; empty where Apple's bytes show it (§9)."""
+        """Part of this layout that follows by analogy only; empty where Apple's bytes show it (§9)."""
         reasons = []
         if not self.weighted or self.runtime:
             return ()

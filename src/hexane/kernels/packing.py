@@ -48,7 +48,7 @@ class PackedKernel:
 
 @dataclass(frozen=True, eq=False)
 class KernelStreams:
-    """What a task's streams hold.
+    """Contents of a task's streams.
 
     ``weights`` is OIHW in the layout's format (None where the task has none; bits of E4M3 as uint8), ``bias`` and
     ``scales`` float16 [O] or None, ``table`` the 128 bytes of a look-up table or None. ``palette`` holds float16 [32]
@@ -259,7 +259,7 @@ def _unpacked_compressed(
 
 @lru_cache(maxsize=4096)
 def _sizes(layout: KernelLayout) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """How many cores are active, and of each the bytes of its stream, and the fewest of a sparse one."""
+    """Number of active cores, and of each the bytes of its stream, and the fewest of a sparse one."""
     cores = range(layout.active)
     return layout.active, tuple(map(layout.core_bytes, cores)), tuple(map(layout.least_bytes, cores))
 

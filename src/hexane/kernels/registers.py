@@ -36,7 +36,7 @@ _TABLE = 2
 @slot_init
 @dataclass(frozen=True, slots=True)
 class StreamWindow:
-    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot, later)."""
+    """Stream of one core: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot, later)."""
 
     core: int
     offset: int
@@ -147,7 +147,7 @@ def _index_bits(get: Callable[[str], int], binary: bool) -> int:
 
 
 def windows_of(task: Task) -> list[StreamWindow]:
-    """What the enabled cores read, in core order; empty where the kernel DMA is off.
+    """Streams of the enabled cores, in core order; empty where the kernel DMA is off.
 
     A table in the side channel (H14) counts as core 0's where no core has a stream.
     """
@@ -182,7 +182,7 @@ def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
 
 
 def side_table(task: Task) -> StreamWindow | None:
-    """Where a look-up table lies that has a DMA channel of its own (from H14 on); None where the task has none."""
+    """Place of a look-up table that has a DMA channel of its own (from H14 on); None where the task has none."""
     if task.family.linked or not _switched_on(task):
         return None
     get = _getter(task)
@@ -192,7 +192,7 @@ def side_table(task: Task) -> StreamWindow | None:
 
 
 def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> KernelStreams | None:
-    """What the task's streams hold; None for a task without a kernel.
+    """Contents of the task's streams; None for a task without a kernel.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Adapter:
 
     @cached_property
     def shapes(self) -> dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...]]]:
-        """What programs beside the base are made for: another adapter of these shapes needs no other program."""
+        """Shapes that programs beside the base are made for: another adapter of these shapes needs no other program."""
         return {key: (a.shape, b.shape) for key, (a, b) in self.pairs.items()}
 
     @property

@@ -1,4 +1,4 @@
-"""What a decoder computes, whatever its family: read from the ``config.json`` beside its weights."""
+"""Architecture of a decoder, whatever its family: read from the ``config.json`` beside its weights."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ FAMILIES: dict[str, Callable[[Keys, str], Architecture]] = {
 
 
 def windows(c: Keys, layers: int, slides: Callable[[int], bool], *, use: bool = True) -> tuple[int, ...]:
-    """How far each layer looks back: where ``layer_types`` says so, else where ``slides`` does."""
+    """Window of each layer: where ``layer_types`` says so, else where ``slides`` does."""
     if not use or c.get("sliding_window") is None:
         return (0,) * layers
     width = c.count("sliding_window")

@@ -1,4 +1,4 @@
-"""What computes a decoder's programs: tasks in the emulator, the engine's arithmetic, or float32."""
+"""Back ends for a decoder's programs: tasks in the emulator, the engine's arithmetic, or float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to put a step's new keys and values into the cache, by the form in which a program can say so."""
+"""Cost of putting a step's new keys and values into the cache, by the form in which a program can say so."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Decoder:
 
     @cached_property
     def adapter_inputs(self) -> Mapping[str, np.ndarray]:
-        """What calls are given where the adapter is an input: float32 [1, 1, outputs, inputs] by name."""
+        """Arrays for calls where the adapter is an input: float32 [1, 1, outputs, inputs] by name."""
         if self.adapter_form != INPUTS:
             return {}
         chunks = range(len(self.chunks))
@@ -321,7 +321,7 @@ class DecoderRun:
         return self.decoder.capped(np.asarray(logits, np.float32))
 
     def _results(self, ids: Sequence[int], *, largest_alone: bool = False) -> dict[str, np.ndarray]:
-        """What the head's program gives after one call of every program."""
+        """Output of the head's program after one call of every program."""
         decoder, form = self.decoder, self.form(len(ids))
         x = decoder.embed(ids, self.position)
         inputs = host_inputs(decoder.architecture, form, self.position) | self._adapter

@@ -1,4 +1,4 @@
-"""How well a decoder on the engine does on text, beside float32."""
+"""Quality of a decoder on the engine on text, beside float32."""
 
 from __future__ import annotations
 

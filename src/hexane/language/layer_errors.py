@@ -1,4 +1,4 @@
-"""Where a decoder on the engine leaves float32: the error of the residual stream behind every half of a layer."""
+"""Error of a decoder on the engine by layer: that of the residual stream behind every half of a layer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def first_to_differ(errors: Sequence[LayerError]) -> LayerError | None:
 
 
 def _given(graph: Graph, inputs: Mapping[str, np.ndarray], x: np.ndarray, dtype: type) -> dict[str, Any]:
-    """What a layer's graph asks for, with an empty cache."""
+    """Inputs of a layer's graph, with an empty cache."""
     own: dict[str, Any] = {v.name: np.asarray(inputs[v.name], dtype) for v in graph.main.inputs if v.name in inputs}
     states = {state.name: tensor_of(state.type) for state in graph.main.states}
     with np.errstate(over="ignore"):

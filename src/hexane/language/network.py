@@ -35,7 +35,7 @@ LARGEST = ("largest", "block", "place")
 
 @dataclass(frozen=True)
 class StepForm:
-    """What a program is made for: ``rows`` at a time over a cache of ``context`` positions, in a dtype.
+    """Size of a program: ``rows`` at a time over a cache of ``context`` positions, in a dtype.
 
     ``scale``: the residual stream is carried times this power of two, which no norm sees.
     ``divided_gates``: silu as x / (1 + exp(-x)), since the engine's own comes from a table (rule N9).
@@ -124,7 +124,7 @@ def best_words(results: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarra
 
 
 def fold_of(a: Architecture, scale: float, name: str) -> tuple[str, float]:
-    """What stands in a product beside its weights: the norm before it ("" for none) and a factor; ``scale`` is the
+    """Parts of a product beside its weights: the norm before it ("" for none) and a factor; ``scale`` is the
     stream's."""
     if name in ("o", "down"):
         return "", 1.0 if a.norms_behind else scale
@@ -160,7 +160,7 @@ def folded(
 
 
 class _Ops:
-    """What layers and head share: products and norms."""
+    """Parts that layers and head share: products and norms."""
 
     def __init__(self, a: Architecture, form: StepForm) -> None:
         self.a, self.form, self.b = a, form, GraphBuilder()
@@ -258,7 +258,7 @@ class _Layers(_Ops):
         return self.scaled_norm(f"layer{number}_{behind}", y, 1, weights[behind] * self.small)
 
     def adapted(self, label: str, x: Value, y: Value) -> Value:
-        """What a product of ``x`` gives, and what an adapter adds to it, where there is one."""
+        """Product of ``x``, with the summand of an adapter where there is one."""
         if label + "_lora_A" not in self.matrices:
             return y
         for half in "AB":
@@ -353,7 +353,7 @@ class _Layers(_Ops):
 
 
 def host_inputs(a: Architecture, form: StepForm, start: int) -> dict[str, np.ndarray]:
-    """What the host computes for rows at positions ``start`` on: tables of rotations, masks, places."""
+    """Values that the host computes for rows at positions ``start`` on: tables of rotations, masks, places."""
     positions = start + np.arange(form.rows)
     columns = np.arange(form.context)
     values: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""What a decoder is on a chip: programs, the place of every op, rates, the range of its residual stream."""
+"""Plan of a decoder on a chip: programs, the place of every op, rates, the range of its residual stream."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
 
 
 def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[DecoderOpPlace, bool]]:
-    """How many ops of a graph stand where, and whether they touch a state, of which a program has one."""
+    """Number of ops of a graph by place, and whether they touch a state, of which a program has one."""
     from hexane.codegen import compile
 
     try:
@@ -206,7 +206,7 @@ def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tu
 
 
 def _warnings(graph: Graph, chip: Chip) -> dict[str, KnownFailure]:
-    """What is published to go wrong with the ops of a graph, once for each rule."""
+    """Published failures of the ops of a graph, once for each rule."""
     entries = [remark for several in remarks(graph, chip).values() for remark in several if remark.rule not in WHOLE]
     return {entry.rule: KnownFailure(entry.rule, entry.says, entry.remedy, entry.source) for entry in entries}
 

@@ -1,4 +1,4 @@
-"""How large the residual stream of a decoder grows, and the power of two that brings it into fp16.
+"""Growth of a decoder's residual stream, and the power of two that brings it into fp16.
 
 The stream only meets norms, and a norm of ``s x`` with ``s^2 epsilon`` is the norm of x. So embedding and whatever is
 added may be carried times a power of two: in exact arithmetic no logit changes.

@@ -1,4 +1,4 @@
-"""What it costs to change a decoder's adapter."""
+"""Cost of changing a decoder's adapter."""
 
 from __future__ import annotations
 

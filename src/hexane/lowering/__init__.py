@@ -1,1 +1,1 @@
-"""What passes, numerics and codegen must agree on: fused ops, windows and padding, functions and their tables."""
+"""Facts that passes, numerics and codegen must agree on: fused ops, windows and padding, functions and their tables."""

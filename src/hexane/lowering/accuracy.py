@@ -1,4 +1,4 @@
-"""What the transformations that changed a network do to its numbers."""
+"""Effect of the transformations that changed a network on its numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AccuracyCost:
 
 
 def costs(graph: Graph) -> tuple[AccuracyCost, ...]:
-    """What changed a graph in canonical form, the dearest first; what keeps tensors in L2 changes no number."""
+    """Changes to a graph in canonical form, the dearest first; what keeps tensors in L2 changes no number."""
     changes: dict[str, int] = graph.metadata.get(TAKEN, {})
     rows = [AccuracyCost(name, ops, _error(graph, name)) for name, ops in changes.items()]
     return tuple(sorted(rows, key=lambda row: (-row.error, row.name)))

@@ -127,7 +127,7 @@ def attention_from(scores: Op, axis: int) -> Attention | None:
 
 
 def mask_of(attention: Attention) -> Value | None:
-    """What is added to the scores."""
+    """Bias of the scores."""
     if attention.mask is None:
         return None
     before = attention.scale or attention.scores

@@ -1,4 +1,4 @@
-"""What a compilation is made for: every pass, rule and recipe gets it as an argument."""
+"""Purpose of a compilation, as one record: every pass, rule and recipe gets it as an argument."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Compilation:
 
     @property
     def limits(self) -> Generation:
-        """What an engine of the chip holds."""
+        """Limits of the chip's engine."""
         return self.chip.generation

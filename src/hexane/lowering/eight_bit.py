@@ -36,7 +36,7 @@ class ByteProduct:
 
 
 def byte_product(op: Op, generation: Generation) -> ByteProduct | None:
-    """How a convolution sums integers on a generation, None where it computes in fp16.
+    """Way in which a convolution sums integers on a generation, None where it computes in fp16.
 
     The map is of bytes with zero point 0 (padding is zero, and Apple's compiler fuses no other), the weights stream as
     int8, the kernel is dense at stride 1, and fp16 holds the scales of the sums.

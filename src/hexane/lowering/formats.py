@@ -18,7 +18,7 @@ _SPARSE = re.compile(r"sparse:(0?\.\d+)(?:\+palette(\d))?")
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """How the weights of a layer are stored.
+    """Storage of a layer's weights.
 
     kind : "fp16", "palette", "integer" or "sparse".
     bits : of an index or integer; of what stands behind a mask, 16 or an index.

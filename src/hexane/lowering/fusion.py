@@ -1,4 +1,4 @@
-"""What one task does behind its sums: bias, scalar factor, ReLU or table; and which ops run in one task for that.
+"""Epilogue of one task behind its sums: bias, scalar factor, ReLU or table; and which ops run in one task for that.
 
 Fusing changes bits: a factor or a table that rides along meets the sum before or after one rounding less. So the rule
 that joins ops stands here once.
@@ -50,7 +50,7 @@ def factor_of(op: Op) -> float | None:
 
 
 def channel_constant(op: Op, head: Op) -> np.ndarray | None:
-    """What an add adds per output channel of ``head``, as an fp16 vector; None when it is anything else."""
+    """Summand of an add per output channel of ``head``, as an fp16 vector; None when it is anything else."""
     x, y = op.arg("x"), op.arg("y")
     if x.is_constant == y.is_constant:
         return None
@@ -91,7 +91,7 @@ def fused_ops(op: Op, on: Transformations) -> tuple[Op, ...]:
 
 
 def _stores_bytes(run: Sequence[Op], store: Op) -> bool:
-    """Whether the task of a dense convolution of stride 1 may store its results as bytes: zero point 0, and one factor
+    """True where a dense convolution of stride 1 may store its results as bytes: zero point 0, and one factor
     that fp16 holds."""
     conv = run[0]
     weight = conv.arg("weight")
@@ -168,7 +168,7 @@ def _computed_kernel(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums: ``bias`` (fp16, one per output channel) starts them, then an fp16 factor, then nothing,
+    """Epilogue behind the sums: ``bias`` (fp16, one per output channel) starts them, then an fp16 factor, then nothing,
     ReLU or a table. ``store``: the format of bytes that the results are stored in."""
 
     relu: bool = False
@@ -180,7 +180,7 @@ class Epilogue:
 
     @classmethod
     def of(cls, run: Sequence[Op]) -> Epilogue:
-        """What the first op's own bias and the ops behind it ask for."""
+        """Epilogue that the first op's own bias and the ops behind it ask for."""
         own = run[0].inputs.get("bias")
         bias = None
         if isinstance(own, Value) and own.is_constant:

@@ -1,4 +1,4 @@
-"""Where a power by logarithms is right: bases that cannot be negative.
+"""Powers that are right by logarithms: bases that cannot be negative.
 
 The engine's power of two computed tensors is 2^(y log2 x). A negative x has no logarithm, though x to a whole number
 has a value: -2 to the 3 is -8, and the tables give something else. Transformation ``guarded-powers`` leaves such powers

@@ -1,4 +1,4 @@
-"""What the default dialect does beyond Apple's forms, by name: each can be switched off.
+"""Transformations of the default dialect beyond Apple's forms, by name: each can be switched off.
 
 A pass, a recipe or the linker asks its compilation (``compilation.on.bands``), and the graph that comes out of the
 passes carries the names, so that its evaluation follows the same rules. A new transformation is an attribute of
@@ -73,7 +73,7 @@ def _row(
 
 @dataclass(frozen=True, kw_only=True)
 class Transformations:
-    """Which transformations are on: an attribute for each, with what it is. By default all that cost no accuracy."""
+    """Transformations that are on: an attribute for each, with what it is. By default all that cost no accuracy."""
 
     states_in_place: bool = _row(
         "States that change at constant places are surfaces of the program, read and written by tasks in place.",
@@ -318,7 +318,7 @@ def active(
     generation: str = "",
     accuracy: str = "exact",
 ) -> Transformations:
-    """What is on for a generation, or for any; UsageError for a dialect, accuracy or name that does not exist."""
+    """Transformations for a generation, or for any; UsageError for a dialect, accuracy or name that does not exist."""
     if accuracy not in ACCURACIES:
         raise UsageError(f"there is no accuracy {accuracy!r}", hint=f"one of {', '.join(ACCURACIES)}")
     if dialect not in DIALECTS:
@@ -347,6 +347,6 @@ def named_after(pass_name: str) -> str:
 
 
 def carried(graph: Graph) -> Transformations:
-    """What was on when a graph was made canonical; the default's for a graph that no compilation made."""
+    """Transformations with which a graph was made canonical; the default's for a graph that no compilation made."""
     names = graph.metadata.get(KEY)
     return Transformations() if names is None else Transformations.of(names)

@@ -1,4 +1,4 @@
-"""Which stored form of a weight the engine streams, on which generation, and why not (docs/reference/compressed.md).
+"""Stored form of a weight that the engine streams, by generation, and why not (docs/reference/compressed.md).
 
 One decision, asked by the compiler (which kernel to pack), the arithmetic (which rounding a scale brings), the report
 and the timing. It looks at the constant's coding and at its op, and never changes a value: a form that cannot be
@@ -61,7 +61,7 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What becomes of a coded weight: ``stream`` is None where it is expanded to fp16.
+    """Fate of a coded weight: ``stream`` is None where it is expanded to fp16.
 
     ``reason`` says why, ``apple`` what Apple's compiler does with the form on this generation ("streams", "folds",
     "host"), ``remedy`` what to change so that it streams.
@@ -82,7 +82,7 @@ def weight_of(op: Op) -> Value | None:
 
 
 def decision_of(op: Op, generation: Generation) -> Decision | None:
-    """What becomes of an op's coded weight on a generation; None for an op without one."""
+    """Fate of an op's coded weight on a generation; None for an op without one."""
     weight = weight_of(op)
     if weight is None or weight.constant is None or weight.constant.coding is None:
         return None
@@ -108,7 +108,7 @@ def _decided(weight: Value, op: Op, generation: Generation) -> Decision:
 
 
 def _obstacle(op: Op) -> str:
-    """What of the op itself keeps a coded weight from the stream."""
+    """Property of the op itself that keeps a coded weight from the stream."""
     if op.type != "conv":
         return "" if len(op.arg("x").shape) and prod(op.arg("x").shape[:-2]) <= 1 else "a product of several matrices"
     if op.arg("groups") != 1:
@@ -124,7 +124,7 @@ def _obstacle(op: Op) -> str:
 
 
 def _apple(coding: Coding, generation: Generation, outputs: int) -> tuple[str, str]:
-    """What Apple's compiler does with a form, and the change that helps; ``outputs`` is the axis of the outputs."""
+    """Answer of Apple's compiler to a form, and the change that helps; ``outputs`` is the axis of the outputs."""
     level = generation.feature_level
     if coding.form != "sparse" and coding.changes_along_inputs(outputs):
         return "host", "one table or scale for each output or group of outputs, not of inputs"

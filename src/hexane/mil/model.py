@@ -63,7 +63,7 @@ EMULATOR = "emulator"
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is handed over and run.
+    """Options of a model's hand-over and runs.
 
     ``os``: the system that it is for ("macOS 15"); ``interface``: "in-memory", "client" or "mle5"; ``surfaces``:
     "uniform_largest" or "own_size"; ``level``: "auto", "engine" (tasks on the emulator, or an error) or "graph" (the
@@ -162,7 +162,7 @@ class Model:
 
     @property
     def level_reason(self) -> str:
-        """Why the level is not "engine"."""
+        """Reason why the level is not "engine"."""
         return self.ready().reason
 
     @property
@@ -368,17 +368,17 @@ class Model:
         return self.options.process or PROCESS
 
     def ready(self) -> Executable | OnMac:
-        """What was compiled; UsageError before that."""
+        """The compiled program; UsageError before that."""
         if self._made is None:
             raise UsageError("the model is not compiled", hint="model.compile() first")
         return self._made
 
     def executables(self) -> tuple[Executable | OnMac, ...]:
-        """What was compiled of each function, the one that runs first."""
+        """The compiled program of each function, the one that runs first."""
         return (self.ready(), *self._others.values())
 
     def _of(self, function: str | None) -> Executable | OnMac:
-        """What a function became; UsageError for one that the program lacks or that only the emulator runs."""
+        """Program of a function; UsageError for one that the network lacks or that only the emulator runs."""
         each = self.ready()
         if function is None or function == each.graph.main.name:
             return each

@@ -30,7 +30,7 @@ DEVICES = ("emulator", MACOS, VIRTUAL)
 
 @dataclass(eq=False)
 class OnMac:
-    """What :class:`hexane.runtime.executable.Executable` is for the emulator. ``level`` is the device's name.
+    """Counterpart of :class:`hexane.runtime.executable.Executable` on a Mac. ``level`` is the device's name.
 
     ``results``: the output that each state becomes, which the device has as input and output, by name; ``state``: what
     they hold while the program is loaded, one dictionary for all functions.

@@ -1,4 +1,4 @@
-"""What the real runtime keeps per process and per machine: counters, the cache of compiled programs, poison."""
+"""State of the real runtime per process and per machine: counters, the cache of compiled programs, poison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the real runtime does in silence, for ``Model(quirks=True)``.
+"""Silent behaviour of the real runtime, for ``Model(quirks=True)``.
 
 Modelled: binding by position in byte order (S2, S7), surfaces that are too small (0x1d), packed reads of strided data
 (S8), masks that attention ignores (O4), products that come out as zeros (O11 on M1, S4 on M5), tile that spoils the
@@ -38,7 +38,7 @@ def crash_of(rule: str) -> ProcessCrash:
 
 
 def compile_fault_of(findings: list[Finding]) -> RuntimeFault | None:
-    """What the compiler reports of a program that breaks these restrictions; None where it compiles."""
+    """Report of the compiler on a program that breaks these restrictions; None where it compiles."""
     worst = next((f for f in findings if f.severity is Severity.REJECTED), None)
     if worst is None:
         return None
@@ -47,7 +47,7 @@ def compile_fault_of(findings: list[Finding]) -> RuntimeFault | None:
 
 
 def inference_fault_of(findings: list[Finding]) -> RuntimeFault | None:
-    """What evaluation reports of them; None where it runs. Sizes are looked at when surfaces are bound."""
+    """Report of an evaluation on them; None where it runs. Sizes are looked at when surfaces are bound."""
     for finding in findings:
         if finding.severity is Severity.FAILS and finding.rule not in {"S7", "O7"}:
             return inference_fault(BAD_WIDTH if finding.rule == "S4" else SURFACE, finding.rule)

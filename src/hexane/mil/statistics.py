@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass
 class Statistics:
-    """What ``_ANEPerformanceStats`` would say, and what was counted here.
+    """Statistics as of ``_ANEPerformanceStats``, and the counts made here.
 
     ``hw_execution_ns`` is the timing model's estimate of one evaluation on the chip (``estimated`` is always True: no
     engine is here), and stays 0 unless the model was made with a statistics mask, as on the real runtime. Counts and

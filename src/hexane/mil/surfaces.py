@@ -101,7 +101,7 @@ def _checked_input(name: str, type_: TensorType, content: Any) -> np.ndarray:
 
 
 def packed_as_the_runtime_reads(array: np.ndarray) -> np.ndarray:
-    """What the real runtime takes for an array with row strides: the memory from its first byte on, packed.
+    """An array with row strides as the real runtime takes it: the memory from its first byte on, packed.
 
     Arrays whose strides are smaller than packed ones (broadcast or reversed views) are copied: no caller of the real
     runtime has such.

@@ -48,7 +48,7 @@ would store such constants in other ways."""
 
 @dataclass(frozen=True)
 class Update:
-    """How an update was done.
+    """Record of an update.
 
     how : "patched" (the bytes of the engine program), "replaced" (constants of the graph, at level "graph"),
         "recompiled" (``reason`` says why), "ignored" (with quirks: the real runtime keeps its snapshot).
@@ -65,7 +65,7 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class ConstantPlaces:
-    """Where the elements of some constants stand in each segment's constant section: halfword ``at`` holds element
+    """Places of the elements of some constants in each segment's constant section: halfword ``at`` holds element
     ``element`` of all of them, counted one after the other in the order of ``names``."""
 
     names: tuple[str, ...]
@@ -76,7 +76,7 @@ class ConstantPlaces:
 
 @dataclass(frozen=True)
 class NoPlaces:
-    """Why some constants cannot be patched, and how often that was tried: first weights may be all zeros."""
+    """Reasons why some constants cannot be patched, and the number of tries: first weights may be all zeros."""
 
     reason: str
     tries: int

@@ -82,7 +82,7 @@ def _typed(array: Any, type_: Any) -> Any:
 
 
 def _factor_on(generation: str) -> Callable[[float], float]:
-    """What the register of the planar engine's last factor makes of a number."""
+    """A number as the register of the planar engine's last factor holds it."""
     if generation not in SPELLED:
         return float
     roles = roles_of(generation)

@@ -1,4 +1,4 @@
-"""Where a network loses accuracy on the engine, layer by layer: what arrived, what was made here, and why."""
+"""Loss of accuracy on the engine, layer by layer: what arrived, what was made here, and why."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _layer(
 
 
 def _kinds(run: list[Op]) -> str:
-    """What a layer computes, first op first; ops that only move values are named when there is nothing else."""
+    """Name of a layer's work, first op first; ops that only move values are named when there is nothing else."""
     kinds = [op.type for op in reversed(run)]
     return "+".join(kind for kind in kinds if kind not in MOVES) or kinds[-1]
 

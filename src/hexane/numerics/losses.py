@@ -1,4 +1,4 @@
-"""What a sum of products loses on the engine: room in the accumulator, products that are dropped, table ends.
+"""Losses of a sum of products on the engine: room in the accumulator, products that are dropped, table ends.
 
 The accumulator holds numbers below 2^15 in magnitude, and a product whose operands' exponents add up to less than -16
 is dropped (docs/reference/numerics.md 3.1, 3.3; docs/reference/limits.md 13).

@@ -1,4 +1,4 @@
-"""What the engine's arithmetic makes of each op, as the tasks of docs/reference/engine-h13.md 13 compute it.
+"""The engine's arithmetic of each op, as the tasks of docs/reference/engine-h13.md 13 compute it.
 
 A rule takes fp16 arrays in the graph's own shapes and returns the result's bits. Rules say nothing of tiles, memory or
 tasks: they name the units' operations in order, with every rounding in between. ``UnsupportedError`` says that the
@@ -27,7 +27,7 @@ from hexane.lowering.transformations import Transformations
 
 @dataclass(frozen=True)
 class Arrays:
-    """What a rule may ask: an operand by its parameter, and what the compilation decides.
+    """Context of a rule: an operand by its parameter, and what the compilation decides.
 
     ``factor`` says what the register of the planar engine's last factor makes of a number (from H15 on, 19 bits).
     """

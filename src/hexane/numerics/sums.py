@@ -88,7 +88,7 @@ def scaled_product(op: Op, x: np.ndarray, w: np.ndarray, stream: Stream, epilogu
 
 
 def _elements(stream: Stream, weight: np.ndarray) -> np.ndarray:
-    """What is multiplied: integers, or the palette's entries without their scales."""
+    """Factors of a product: integers, or the palette's entries without their scales."""
     if stream.stored is None:
         return weight
     return stream.stored if stream.entries is None else stream.entries[stream.stored]

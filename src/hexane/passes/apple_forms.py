@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leave_to_host(function: Function, compilation: Compilation) -> int:
-    """Where Apple's program is asked for: what its limits leave to the host stays there, as given."""
+    """Leave to the host, as given, what Apple's limits leave there, where Apple's program is asked for."""
 
     def rule(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
         if op.block is not function or not can_wrap(op):
@@ -31,7 +31,7 @@ def leave_to_host(function: Function, compilation: Compilation) -> int:
 
 
 def apple_forms(function: Function, compilation: Compilation) -> int:
-    """Where Apple's program is asked for: softplus, log-sum-exp, slices ... in the forms of Apple's compiler."""
+    """Write softplus, log-sum-exp, slices ... in the forms of Apple's compiler, where its program is asked for."""
     return sweep(function, lowered(compilation.chip, compilation.nodes)) if compilation.as_apple else 0
 
 

@@ -1,4 +1,4 @@
-"""Where Apple's compiler puts the ops of a network: one answer, whatever file the network comes from."""
+"""Placement by Apple's compiler: one answer, whatever file the network comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AS_GIVEN = (
 
 
 def apple_places(graph: Graph, chip: Chip) -> dict[str, OpPlacement]:
-    """Where Apple's compiler puts each op of a network, by the name of its first result; every command asks here.
+    """Place of each op of a network by Apple's compiler, by the name of its first result; every command asks here.
 
     An op that converters fold into another one is where that one is.
     """

@@ -69,7 +69,7 @@ class ColumnWriter:
         self.twins: dict[Value, Value] = {}
 
     def operand(self, value: Value) -> Value:
-        """How an operand is seen turned; what comes from outside is turned once."""
+        """View of an operand that is transposed; one that comes from outside is transposed once."""
         if value not in self.twins:
             self.twins[value] = turned(value, self.analysis.kinds[value], self.b)
         return self.twins[value]

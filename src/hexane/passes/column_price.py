@@ -1,4 +1,4 @@
-"""What a part of a network of tokens costs as it stands and with features as channels, on the chip compiled for.
+"""Cost of a part of a network of tokens as it stands and with features as channels, on the chip compiled for.
 
 Both forms are written down as the layers that time their tasks (hexane.cost), which are the same functions that price
 plans and programs: copies that turn rows in front of products, norms of rows against means as products with ones,

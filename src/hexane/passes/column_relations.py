@@ -1,4 +1,4 @@
-"""What each op becomes where features are channels and tokens lie along W (hexane.passes.columns)."""
+"""Form of each op where features are channels and tokens lie along W (hexane.passes.columns)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPLIT_TO_HEADS = (0, 2, 1, 3)
 
 
 class Kind(Enum):
-    """How a value is seen turned.
+    """Transposed view of a value.
 
     ROWS: [.., S, C] as [1, C, B, S]. HEADS: [.., S, D] as [.., D, S]. SPLIT: [1, S, H, D] as [1, H, D, S].
     """
@@ -40,7 +40,7 @@ Relation = dict["Value", Kind]
 
 @dataclass
 class Analysis:
-    """What is known of a function: the kind of each value, and of each op the kinds that its turned form goes with."""
+    """Relations of a function: the kind of each value, and of each op the kinds that its transposed form goes with."""
 
     compilation: Compilation
     attention: Operands
@@ -71,7 +71,7 @@ def last_two_swapped(rank: int) -> list[int]:
 
 
 def images_of(shape: tuple[int, ...]) -> int:
-    """How many images of [tokens, features] stand in a shape."""
+    """Number of images of [tokens, features] in a shape."""
     return prod(shape[:-2])
 
 

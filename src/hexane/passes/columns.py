@@ -39,7 +39,7 @@ def features_as_channels(function: Function, compilation: Compilation) -> int:
 
 
 def _kinds(function: Function, compilation: Compilation) -> Analysis:
-    """Which values can be seen turned, and how: from products on, forwards and backwards until nothing changes."""
+    """Values with a transposed view, and its kind: from products on, forwards and backwards until nothing changes."""
     analysis = Analysis(compilation, operands_of_attention(function, compilation))
     ops = list(function.ops)
     for _ in range(MOST_SWEEPS):
@@ -168,7 +168,7 @@ def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
 
 
 def _wanted(value: Value, made: Value, op: Op, writer: ColumnWriter) -> Value | None:
-    """What stands for a result outside of the turned part; None where nobody there wants it."""
+    """Stand-in for a result outside of the transposed part; None where nobody there wants it."""
     if value not in writer.analysis.ops[op]:
         return made
     if not value.is_output and value.users and all(user in writer.chosen for user in value.users):

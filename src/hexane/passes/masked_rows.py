@@ -70,7 +70,7 @@ def _all_hidden(value: Value, scores: Value, axis: int) -> bool:
 
 
 def _truth(value: Value) -> tuple[Value, bool]:
-    """What a bool is made of behind casts, comparisons with zero and negations; whether it is negated."""
+    """Source of a bool behind casts, comparisons with zero and negations; whether it is negated."""
     negated = False
     while value.op is not None:
         op = value.op

@@ -156,7 +156,7 @@ def _cast(value: Value, dtype: str, before: Op | None, near: Op) -> Value:
 
 
 def _check(op: Op, before: list) -> None:
-    """Where the op's own rule still says fp32 (a result dtype that is a parameter), a cast to fp16 follows it."""
+    """Cast to fp16 behind an op whose own rule still says fp32 (a result dtype that is a parameter)."""
     try:
         ruled = result_types(spec_of(op), dict(op.inputs), opset_number(opset_of(op)))
     except HexaneError:

@@ -1,4 +1,4 @@
-"""How passes rewrite: one sweep over the ops, a rule per op type, new ops right before the old one.
+"""Machinery of passes: one sweep over the ops, a rule per op type, new ops right before the old one.
 
 A rule gets an op and a builder that stands in front of it, and returns the values that take the place of the op's
 results, or None when the op is fine as it is.

@@ -63,7 +63,7 @@ def _along(data: np.ndarray, channels: int, rank: int, axis: int) -> np.ndarray 
 
 
 def channel_axis(op: Op) -> int:
-    """Where the output channels of a linear op stand."""
+    """Axis of the output channels of a linear op."""
     rank = len(op.output.shape)
     return rank - 1 if op.type == "linear" else 1
 

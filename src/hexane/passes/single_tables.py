@@ -151,7 +151,7 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _operand_of(op: Op) -> bool:
-    """Whether the op maps each channel of one computed operand alike."""
+    """True where the op maps each channel of one computed operand alike."""
     found = operand_and_constant(op)
     return found is not None and _step(op, found[0]) is not None
 

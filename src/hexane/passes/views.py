@@ -84,7 +84,7 @@ def _along(op: Op, axes: set[int]) -> list[list[int]] | None:
 
 
 def _place(groups: list[list[int]], axis: int) -> int:
-    """Which group has the axis."""
+    """Index of the group that has the axis."""
     return next(i for i, group in enumerate(groups) if axis in group)
 
 

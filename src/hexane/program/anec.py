@@ -70,7 +70,7 @@ def described_surfaces(surfaces: Iterable[Surface], package: AnecPackage) -> lis
 
 
 def written_beside(path: Path) -> dict[str, Any]:
-    """What was written beside a package: ``header_bytes``, ``read_by``, ``surfaces`` (rows)."""
+    """Facts written beside a package: ``header_bytes``, ``read_by``, ``surfaces`` (rows)."""
     description: dict[str, Any] = json.loads(read_text(path.with_name(path.name + ".json")))
     return description
 

@@ -1,4 +1,4 @@
-"""Which segment computes each op of the network as it was given: passes rename, join, take apart and fold ops.
+"""Segment of each op of the network as it was given: passes rename, join, take apart and fold ops.
 
 Verdicts by op and the shares of multiply-accumulates come from here, so that they count the same network.
 """

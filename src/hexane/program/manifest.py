@@ -50,7 +50,7 @@ class Manifest:
 
 
 class _Wrong(Exception):
-    """What does not fit the schema; the place is put together on the way up."""
+    """Places that do not fit the schema, put together on the way up."""
 
     def __init__(self, what: str, place: str = "") -> None:
         super().__init__(what)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """What ``hexane.compile`` returns.
+    """Result of ``hexane.compile``.
 
     ``state_results``: the value that each state holds behind a call, of those that engine programs write in place.
     """
@@ -101,7 +101,7 @@ class Program:
         return timing.estimate(self, chip or self.chip)
 
     def l2_maps(self) -> list[L2Map]:
-        """What stands in the engine's L2 while each engine program runs, task by task, read from its registers."""
+        """Contents of the engine's L2 while each engine program runs, task by task, read from its registers."""
         from hexane.emulator.l2_map import l2_map
 
         return [l2_map(image.tasks) for image in self.images]
@@ -182,7 +182,7 @@ class Program:
 
 
 def _out_of_range(array: np.ndarray) -> str:
-    """What of an engine's input is no number of its own: the first NaN, or the largest finite number beyond fp16."""
+    """Values of an engine's input that fp16 cannot hold: the first NaN, or the largest finite number beyond fp16."""
     if array.dtype.kind != "f" or not array.size:
         return ""
     low, high = array.min(), array.max()

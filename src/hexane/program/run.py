@@ -47,7 +47,7 @@ class Loaded(Protocol):
 
 
 class Device:
-    """What runs engine segments; a subclass says how.
+    """Device of engine segments; a subclass says how.
 
     ``chip`` is the chip that a network is best compiled for when nobody names one; empty where any will do.
     ``engine`` says whether a real engine runs behind it, so that its times are measurements; ``interface`` what its
@@ -63,7 +63,7 @@ class Device:
 
     @property
     def title(self) -> str:
-        """What messages and reports call it."""
+        """Name in messages and reports."""
         return self.name
 
     def load(self, segment: Segment) -> Loaded:
@@ -92,7 +92,7 @@ class OnHost:
 
 @dataclass
 class Run:
-    """What a run gave: the outputs, every value at a segment's edge, and the seconds of each segment.
+    """Result of a run: the outputs, every value at a segment's edge, and the seconds of each segment.
 
     ``call_seconds`` are the device's own calls, without conversions and copies, where a device tells them apart.
     """
@@ -238,7 +238,7 @@ class Session:
         return run
 
     def counters(self) -> dict[str, int]:
-        """What the device counts of itself (``busy_ns``, ``jobs``), by the first loaded segment that can say."""
+        """Counters of the device itself (``busy_ns``, ``jobs``), by the first loaded segment that can say."""
         for loaded in self._loaded.values():
             counts: dict[str, int] = getattr(loaded, "counters", dict)()
             if counts:

@@ -1,4 +1,4 @@
-"""What a network keeps between calls: its states, as arrays that a run changes in place."""
+"""State of a network between calls: arrays that a run changes in place."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def report_data(session: Session, *, title: str | None = None) -> dict[str, Any]
 
 
 def verdict(session: Session) -> str:
-    """What happened, in a sentence or two."""
+    """Result in a sentence or two."""
     parts = []
     if session.verdict is not None:
         parts.append(f"{session.verdict.word.capitalize()}: {session.verdict.far}.")

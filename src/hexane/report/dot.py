@@ -69,7 +69,7 @@ def _edge(writers: dict[str, str], tensor: str, name: str, *, constant: bool = F
 
 
 def _facts(index: int, plan: Plan) -> Iterator[str]:
-    """What a node says of a task, line by line."""
+    """Label of a task's node, line by line."""
     yield f"{index} {plan.unit} {plan.op}"
     sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
     yield sizes + (f", window {plan.kh}x{plan.kw}" if plan.kh * plan.kw > 1 else "")

@@ -1,4 +1,4 @@
-"""What the compiler did, as files: MIL after each pass, the tasks, and what each keeps in L2."""
+"""The compiler's work as files: MIL after each pass, the tasks, and what each keeps in L2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Dump:
         self._write("00-loaded.mil", mil_of(graph)[0])
 
     def on_pass(self, name: str, graph: Graph, changed: int) -> None:
-        """What a pass left of the graph."""
+        """Graph behind a pass."""
         if changed:
             self._changes += 1
             self._write(f"{self._changes:02d}-{name}.mil", mil_of(graph)[0])

@@ -44,12 +44,12 @@ class Erratum:
         return b.graph
 
     def values(self, graph: Graph) -> dict[str, np.ndarray] | None:
-        """What its values are on the inputs; None where the numbers are not asked."""
+        """Its values on the inputs; None where the numbers are not asked."""
         arrays = {name: np.asarray(value, np.float32) for name, value in self.inputs.items()}
         return {**arrays, **every_value(graph, arrays)} if arrays else None
 
     def remark(self, graph: Graph | None = None) -> Remark:
-        """What ``hexane check`` says of it; KeyError where it says nothing."""
+        """Answer of ``hexane check`` on it; KeyError where it says nothing."""
         graph = graph or self.graph()
         for op, rows in remarks(graph, chips.get(self.chip), self.values(graph)).items():
             for row in rows:

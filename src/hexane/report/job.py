@@ -97,7 +97,7 @@ def _given(graph: Graph, inputs: Mapping[str, Any], seed: int) -> tuple[dict[str
 
 
 def compare(old: Any, new: Any, limits: Limits | None = None) -> Comparison:
-    """What differs between two answers, and what of it is worse: placement, time and error, op by op.
+    """Differences between two answers, and those that are worse: placement, time and error, op by op.
 
     Each is what `hexane.check`, `hexane.estimate` or `hexane.run` gave, its JSON form (a dict, or the path of a file
     or report folder): both of one kind. UsageError for others.

@@ -1,4 +1,4 @@
-"""What made an answer: version and digest of hexane, the call, and the digest of the network."""
+"""Origin of an answer: version and digest of hexane, the call, and the digest of the network."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def save_errors(data: Mapping[str, Any], path: Path) -> None:
 
 
 def save_memory(data: Mapping[str, Any], path: Path) -> None:
-    """What stands in L2 from task to task: tensors that stay for later tasks, and what streams through."""
+    """Contents of L2 from task to task: tensors that stay for later tasks, and what streams through."""
     if not data["l2"]:
         return
     figure = new_figure(8, 3.4)

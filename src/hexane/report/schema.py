@@ -45,7 +45,7 @@ def _composed(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_answer(answer: Any, name: str = "") -> list[str]:
-    """What an answer has that its schema does not allow; the answer names its schema unless ``name`` does.
+    """Places of an answer that its schema does not allow; the answer names its schema unless ``name`` does.
 
     FormatError for an answer that names none.
     """

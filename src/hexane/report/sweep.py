@@ -24,7 +24,7 @@ PIECES, TABLE, PAGE = "pieces", "results.parquet", "index.html"
 
 
 def checked(network: Shared, form: NetworkForm) -> Result:
-    """How many ops run where (``hexane.check``)."""
+    """Number of ops by place (``hexane.check``)."""
     graph = network.opened(pickle.loads)
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)
     report = check(weighed, form.chip, str(dict(form.options).get("as_", "")))

@@ -46,7 +46,7 @@ def cliff(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def floors(axes: Any, rows: Sequence[Row]) -> None:
-    """What a call costs when the work is next to nothing, by chip."""
+    """Cost of a call when the work is next to nothing, by chip."""
     small = [r for r in rows if r["includes"] in ("call_copies", "call_eval") and float(r["fit_us"]) < 260]
     best: dict[str, Row] = {}
     for r in small:

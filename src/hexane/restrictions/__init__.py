@@ -1,4 +1,4 @@
-"""What the engine's compiler and private runtime are reported to refuse, each as one small rule with its evidence."""
+"""Reported restrictions of the engine's compiler and private runtime, one small rule each with its evidence."""
 
 from hexane.restrictions.check import check_mil
 from hexane.restrictions.every import RULES

@@ -1,4 +1,4 @@
-"""What experts write in place of an op that the engine has not, and how to answer the code generator's reasons."""
+"""Advice of experts for an op that the engine has not, and answers to the code generator's reasons."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ _ANSWERS = {
 
 
 def instead_of(op_type: str) -> str:
-    """What to write in place of an op."""
+    """Advice in place of an op."""
     return INSTEAD.get(op_type, "write it with ops that the engine has, or end the engine part before it")
 
 
 def answer_to(code: str, op_type: str) -> str:
-    """What to do about a refusal of the code generator: by the error's code, and by the op where it has no other."""
+    """Advice on a refusal of the code generator: by the error's code, and by the op where it has no other."""
     has_substitute = op_type in INSTEAD and code in (Reason.COMPUTED, Reason.BATCH, Reason.LAYOUT)
     return instead_of(op_type) if has_substitute or code not in _ANSWERS else _ANSWERS[Reason(code)]

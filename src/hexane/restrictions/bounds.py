@@ -1,4 +1,4 @@
-"""How large a value can be: what was seen of it, and what the ops that make it say."""
+"""Bounds of a value: what was seen of it, and what the ops that make it say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_KNOWN = "not known: give inputs"
 
 
 def above(subject: Subject, value: Value, limit: float) -> str | None:
-    """Which numbers are above a limit: largest and share where they were seen; None where there are none."""
+    """Numbers above a limit: largest and share where they were seen; None where there are none."""
     if largest(value) <= limit:
         return None
     array = subject.seen(value)

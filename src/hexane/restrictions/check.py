@@ -98,7 +98,7 @@ def plain_weights(weights: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def findings_of(subject: Subject) -> list[Finding]:
-    """What the rules say of a program that parses."""
+    """Findings of the rules on a program that parses."""
     findings = []
     for rule in RULES.values():
         if rule.test is not None and subject.interface in rule.interfaces:
@@ -135,7 +135,7 @@ def _chip_names(subject: Subject) -> tuple[str, ...]:
 
 
 def _limits(subject: Subject, chip: Chip) -> list[Finding]:
-    """What the limits of the generation say (docs/limits.md): a raw program has no host part that could help."""
+    """Findings of the generation's limits (docs/limits.md): a raw program has no host part that could help."""
     findings = []
     severity = Severity.REJECTED if subject.interface in DIRECT else Severity.SLOW
     for statement in subject.statements:

@@ -1,4 +1,4 @@
-"""What a check of a MIL program gives back."""
+"""Result of a check of a MIL program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Apple's compiler takes ops apart, and the forms of ops that come out wrong."""
+"""Forms into which Apple's compiler takes ops apart, and the forms of ops that come out wrong."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def hard_swish(op: Op) -> tuple[Op, Value] | None:
 
 
 def is_sixth(gate: Op) -> bool:
-    """Whether a ``sigmoid_hard`` is the one of hard swish, with slope 1/6 and shift 1/2 to the four digits of files."""
+    """True where a ``sigmoid_hard`` is that of hard swish: slope 1/6 and shift 1/2 to the four digits of files."""
     return bool(np.allclose((gate.arg("alpha"), gate.arg("beta")), (1 / 6, 0.5), atol=1e-4))
 
 
@@ -224,7 +224,7 @@ def _pairs(op: Op) -> Iterator[tuple[Value, Value]]:
 
 
 def _sources(op: Op) -> tuple[Value, ...]:
-    """What an op of one operand is computed from, a constant added on the way."""
+    """Source of an op of one operand, a constant added on the way."""
     x = op.arg("x")
     below = x.op
     return (x, *(below.operands() if below is not None and below.type == "add" else ()))

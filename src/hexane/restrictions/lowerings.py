@@ -1,4 +1,4 @@
-"""How Apple's compiler takes ops apart where its numbers are known to differ from the op's: one table.
+"""Ops that Apple's compiler takes apart into others whose numbers are known to differ: one table.
 
 Each row belongs to a rule, which has the chips, systems, evidence and sources (docs/restrictions.md). ``rewrite``
 writes the op in ops whose arithmetic is known, so that the arithmetic on the graph and the tasks of dialect ``apple``

@@ -1,4 +1,4 @@
-"""What comes out other than float32 says: lost products, no NaN, close decisions.
+"""Numbers that come out other than float32 says: lost products, no NaN, close decisions.
 
 These hold for Core ML's own route. Where the numbers decide and nobody has seen them, a rule says so.
 """

@@ -1,4 +1,4 @@
-"""What keeps an op off an engine: one small function per rule, whose docstring is the sentence that a user reads.
+"""Objections that keep an op off an engine: one function per rule, whose docstring is the sentence that a user reads.
 
 A rule returns None where it has nothing against the op, else the words that fill its docstring. ``docs/limits.md`` is
 generated from this table. Limits are those of a generation (docs/reference/limits.md 1, 3;
@@ -60,7 +60,7 @@ class Objection:
 
 @dataclass(frozen=True)
 class OpPlacement:
-    """Where Apple's compiler puts an op: "engine", "host" or "unknown", why, and what would bring it on."""
+    """Place of an op by Apple's compiler: "engine", "host" or "unknown", why, and what would bring it on."""
 
     where: str
     reason: str
@@ -106,7 +106,7 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
 
 
 def placed_by_apple(op: Op, chip: Chip) -> OpPlacement:
-    """Where Apple's compiler puts an op of a network as it was given; every command asks here.
+    """Place by Apple's compiler of an op of a network as it was given; every command asks here.
 
     The operations of the compiler and the limits of the generation decide (docs/reference/limits.md).
     """

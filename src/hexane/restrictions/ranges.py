@@ -214,7 +214,7 @@ def small_results(subject: Subject) -> Found:
 
 
 def _terms(statement: Statement) -> int:
-    """How many products one result sums; 0 where that is not known."""
+    """Number of products that one result sums; 0 where that is not known."""
     if statement.type == "matmul":
         x = statement.shape("x")
         inner = x[-2 if statement.constant("transpose_x") and len(x) > 1 else -1] if x else 0
@@ -229,7 +229,7 @@ def _above(subject: Subject, statement: Statement, value: Value, limit: float, *
 
 
 def _reduced(op: Op, x: Value) -> int:
-    """How many elements one result is made of; 0 where that is not known."""
+    """Number of elements that one result is made of; 0 where that is not known."""
     axes = op.arg("axes")
     extents = x.shape if axes is None else [x.shape[axis] for axis in axes]
     return 0 if None in extents else math.prod(extents)

@@ -1,4 +1,4 @@
-"""What is known to go wrong with the ops of any network on a chip: every rule, with what limits it and what is there.
+"""Known failures of the ops of any network on a chip: every rule, with its limit and the value that is there.
 
 The rules are those of ``RULES`` (with reports) and of ``objections`` (limits of the generation); each stands once.
 A remark is a finding on an op of a graph, whatever file the graph came from.

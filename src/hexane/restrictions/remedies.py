@@ -1,4 +1,4 @@
-"""What a remark advises, done: ops rewritten into forms that a phone computes right, by rule.
+"""Remedies of remarks, carried out: ops rewritten into forms that a phone computes right, by rule.
 
 Each rewrite keeps the network's function in float32 (masks and exponents are cut where fp16 ends) and is tried, not
 trusted: ``hexane check --fix`` runs the network as Apple's compiler lowers it before and after.

@@ -1,4 +1,4 @@
-"""Who says what of a restriction, and what that makes of it on one chip and system.
+"""Reports on a restriction by source, and what they make of it on one chip and system.
 
 A restriction is a list of reports. A report names its source, the chips and system releases that it speaks of, and what
 happened there. The verdict on a program is that of the reports that stand closest to the machine asked for: the same
@@ -18,7 +18,7 @@ from hexane.errors import UsageError
 
 
 class Severity(StrEnum):
-    """What becomes of a program that breaks a rule, the worst first."""
+    """Consequences of breaking a rule, the worst first."""
 
     REJECTED = "rejected"
     FAILS = "fails"
@@ -133,7 +133,7 @@ class System:
         )
 
     def verdict(self, reports: tuple[PublishedReport, ...], *, contested: bool = False) -> Severity:
-        """What the reports make of a program on this machine."""
+        """Verdict of the reports on a program on this machine."""
         against = any(report.says is None for report in reports)
         if contested and against:
             return Severity.DISPUTED

@@ -68,7 +68,7 @@ class Rule:
 
     @property
     def effects(self) -> tuple[Severity, ...]:
-        """What is reported of it, the worst first."""
+        """Consequence by the reports, the worst first."""
         return tuple(sorted({r.says for r in self.reports if r.says is not None}, key=lambda s: s.rank))
 
 
@@ -77,7 +77,7 @@ RULES: dict[str, Rule] = {}
 
 @dataclass(frozen=True)
 class Background:
-    """What a rule is besides its test."""
+    """Facts of a rule besides its test."""
 
     reports: tuple[PublishedReport, ...]
     evidence: Evidence = Evidence.SILICON

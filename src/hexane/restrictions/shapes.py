@@ -259,7 +259,7 @@ _WIDE = (
 
 
 def _place(subject: Subject, name: str, other: TextPlace) -> TextPlace:
-    """Where an input is declared; elsewhere the statement."""
+    """Place of an input's declaration; elsewhere the statement."""
     return next((port.place for port in subject.inputs if port.name == name), other)
 
 

@@ -1,4 +1,4 @@
-"""What costs time and gives right numbers."""
+"""Remarks on what costs time and gives right numbers."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Statement:
         return self.call.results[0].name if self.call.results else self.call.type
 
     def place_of(self, param: str) -> TextPlace:
-        """Where an argument stands; the call itself where it is left out."""
+        """Place of an argument; the call itself where it is left out."""
         operand = self.call.arguments.get(param)
         return operand.place if operand is not None and operand.place.line else self.place
 
@@ -178,7 +178,7 @@ class Subject:
         return cls("", tree, graph, system, interface, "unknown", values=values)
 
     def seen(self, value: Value | None) -> np.ndarray | None:
-        """What a value was on the user's inputs, in float32; a constant's numbers; None where it is not known."""
+        """A value on the user's inputs, in float32; a constant's numbers; None where it is not known."""
         if value is None or not isinstance(value.type, TensorType):
             return None
         if value.is_constant:
@@ -262,7 +262,7 @@ class Subject:
 
     @cached_property
     def header(self) -> TextPlace:
-        """Where the program begins."""
+        """Start of the program."""
         before = self.text[: max(0, self.text.find("program"))]
         return TextPlace(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 

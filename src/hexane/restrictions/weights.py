@@ -39,7 +39,7 @@ def offset_of_no_record(subject: Subject) -> Found:
 
 
 def _no_record(subject: Subject, blob: BlobUse) -> str:
-    """Why no record can stand at the offset; by the file where it is given, else by the layout alone."""
+    """Reason why no record can stand at the offset; by the file where it is given, else by the layout alone."""
     if subject.weights is not None:
         try:
             file = subject.weights.file(blob.path)

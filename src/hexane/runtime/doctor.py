@@ -1,4 +1,4 @@
-"""What this machine has, question by question (docs/reference/devices.md 2); everything is read, nothing is changed.
+"""Facts of this machine, question by question (docs/reference/devices.md 2); everything is read, nothing is changed.
 
 No serial numbers, host names, addresses or UUIDs are read or printed.
 """

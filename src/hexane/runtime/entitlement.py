@@ -1,4 +1,4 @@
-"""What the old direct route to the engine under macOS needs, with consequences; and the entitlement file for it.
+"""Needs of the old direct route to the engine under macOS, with consequences; and the entitlement file for it.
 
 Explained, never done: hexane writes the file where it is told to, and signs nothing, sets nothing, asks for no rights.
 Sources: docs/private-api.md, "Entitlements and security" (tinygrad, ane-guide, freedomtan, ane-compiler).

@@ -71,7 +71,7 @@ class Executable:
         return {name: np.zeros_like(a) if name in self.zeros else np.asarray(a) for name, a in results.items()}
 
     def _on_engine(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-        """What the emulated engine gives; None where it cannot run the program and the level was ours to choose."""
+        """Outputs of the emulated engine; None where it cannot run the program and the level was ours to choose."""
         assert self._session is not None
         try:
             return self._session.run(values, {name: self.state[name] for name in self.graph.make_state()})

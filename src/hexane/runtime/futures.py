@@ -115,7 +115,7 @@ class Event:
 
     @property
     def value(self) -> int:
-        """Where it stands."""
+        """Progress of the request."""
         return self._value
 
     def signal(self, value: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Which chip a device is: of this machine, or of what stands in its place."""
+"""Chip of a device: of this machine, or of what stands in its place."""
 
 from __future__ import annotations
 

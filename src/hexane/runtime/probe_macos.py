@@ -1,4 +1,4 @@
-"""What an ordinary process may read of the engine under macOS, and which routes that leaves."""
+"""Facts of the engine that an ordinary process may read under macOS, and which routes that leaves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _private(machine: Machine) -> tuple[bool, list[Row]]:
 
 
 def _core_ml(machine: Machine) -> tuple[bool, list[Row]]:
-    """Whether Core ML can be asked from here."""
+    """Core ML on this machine: true where it can be asked, and its rows."""
     if not machine.has_module("coremltools"):
         return False, [
             ("Core ML", "note", "coremltools is not installed", "for --device coreml: pip install coremltools")

@@ -84,7 +84,7 @@ class Request:
 
 
 def _nothing() -> None:
-    """What is left of work that is done."""
+    """Rest of work that is done."""
 
 
 class RequestQueue:

@@ -1,4 +1,4 @@
-"""What hexane knows of a device before it runs anything there."""
+"""Knowledge of a device before anything runs there."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class CopyTraffic:
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """How a tensor lies in a buffer: shape as declared, shape and byte strides in memory, element type, bytes."""
+    """Layout of a tensor in a buffer: shape as declared, shape and byte strides in memory, element type, bytes."""
 
     declared: tuple[int, ...]
     shape: tuple[int, ...]

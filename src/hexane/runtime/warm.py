@@ -35,7 +35,7 @@ class CompiledKernels:
 
 
 def kernels() -> CompiledKernels:
-    """What is compiled on this machine for the sources as they are."""
+    """Kernels that are compiled on this machine for the sources as they are."""
     from hexane import code_cache
 
     package = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""How far one output is from what float32 gives: first what is infinite or NaN, then the errors, then the answer."""
+"""Distance of one output from float32: first what is infinite or NaN, then the errors, then the answer."""
 
 from __future__ import annotations
 

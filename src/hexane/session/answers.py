@@ -23,7 +23,7 @@ _SCORES = frozenset("linear matmul conv add mul log softmax".split())
 
 @dataclass(frozen=True)
 class OutputQuestion:
-    """How an output is read: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text).
+    """Reading of an output: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text).
 
     ``is_probability``: its numbers are of 0 to 1.
     """
@@ -35,7 +35,7 @@ class OutputQuestion:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many decisions an output holds, and in how many the engine decides otherwise than float32.
+    """Number of decisions in an output, and of those that the engine takes otherwise than float32.
 
     ``ties``: in how many of those float32's own numbers for both choices are one number of fp16, the format of results.
     """
@@ -89,7 +89,7 @@ def _axis_of(softmax: Op, shape: tuple[int | None, ...]) -> int | None:
 
 
 def _of_sigmoids(op: Op | None) -> bool:
-    """Whether an op's results are sigmoids, or picked or averaged from some."""
+    """True where an op's results are sigmoids, or picked or averaged from some."""
     while op is not None and op.type in _PICKS:
         op = _maker(op.arg("x"))[0]
     return op is not None and op.type in ("sigmoid", "sigmoid_hard")

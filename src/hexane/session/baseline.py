@@ -30,7 +30,7 @@ PLACEMENT, SHARE, TIME, LAYER, ENERGY, ERROR, VERDICT = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What a new answer may be worse by: ``slower`` and ``error`` are shares of the old value.
+    """Limits for a new answer: ``slower`` and ``error`` are shares of the old value.
 
     ``layers``: a layer that is slower counts, too, not the whole call alone. ``by``: whose placement counts, "apple",
     "hexane" or "both".
@@ -164,7 +164,7 @@ def read_answer(path: Path) -> dict[str, Any]:
 
 
 def compared(old: Mapping[str, Any], new: Mapping[str, Any], limits: Limits | None = None) -> Comparison:
-    """What differs between two answers of one schema, and what of it is worse.
+    """Differences between two answers of one schema, and those that are worse.
 
     UsageError for answers to different questions, FormatError for one whose file was damaged or changed by hand.
     """

@@ -1,4 +1,4 @@
-"""How long a program takes on a device, beside what the timing model predicts; and the row that others can fit.
+"""Time of a program on a device, beside the prediction of the timing model; and the row that others can fit.
 
 Times of the emulator and of virtual devices say how fast this machine computes: they are marked, and no row of them is
 to be fitted.
@@ -104,7 +104,7 @@ class Bench:
 
     @property
     def settle_us(self) -> float:
-        """What the driver waits at the end of every call, which the timing model leaves out."""
+        """Wait of the driver at the end of every call, which the timing model leaves out."""
         waits = self.interface == "linux" and chips.get(self.chip).generation_name == uapi.GENERATIONS[2]
         return SETTLE_US * self.launches if waits else 0.0
 

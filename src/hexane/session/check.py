@@ -88,7 +88,7 @@ class CheckRow:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """What a network does on one chip. ``compiled``: the rows are those of hexane's own program, not of rules alone."""
+    """Placement of a network on one chip. ``compiled``: the rows are those of hexane's program, not of rules alone."""
 
     chip: str
     generation: str
@@ -145,7 +145,7 @@ class CheckReport:
 
     @property
     def advice(self) -> list[dict[str, Any]]:
-        """What to change, the change that helps most ops first: advice, reason, and the ops it is for."""
+        """Changes that help, those that help most ops first: advice, reason, and the ops it is for."""
         places: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
             if row.place == HOST:
@@ -200,7 +200,7 @@ def check(
     as_: str = "",
     values: Mapping[str, Any] | None = None,
 ) -> CheckReport:
-    """Where every op of ``graph`` (or of the network in that file) runs on ``chip``, and why.
+    """Place of every op of ``graph`` (or of the network in that file) on ``chip``, and why.
 
     For chips of H13 (A14, M1 family) the rows come from the compiled program itself; for others from the limits of the
     generation and the operations of Apple's compiler (docs/reference/limits.md), each with its evidence. ``as_``:
@@ -327,7 +327,7 @@ def _foreign(op: Op, row: CheckRow) -> CheckRow:
 
 
 def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement:
-    """Where hexane's program computes an op, by which rule, and how that is known."""
+    """Segment of hexane's program that computes an op, by which rule, and how that is known."""
     if place is None:
         return OpPlacement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
     segment = program.segments[place.segment]

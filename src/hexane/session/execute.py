@@ -52,7 +52,7 @@ class TaskRun:
 
 @dataclass
 class Execution:
-    """What a run gave: the outputs, every value at a segment's edge, the tasks, and seconds per segment."""
+    """Result of a run: the outputs, every value at a segment's edge, the tasks, and seconds per segment."""
 
     outputs: dict[str, np.ndarray]
     values: dict[str, np.ndarray]

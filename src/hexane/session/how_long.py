@@ -34,7 +34,7 @@ class HowLong:
 
     @property
     def answer(self) -> str:
-        """Which number to believe, in one sentence."""
+        """Number to believe, in one sentence."""
         if not self.network.parts.launches and (self.program is None or not self.program.parts.launches):
             us = self.network.latency_us
             takes = f"takes about {us:.0f} us" if us >= LEAST_US else "takes is not known"

@@ -66,7 +66,7 @@ def lists_of(graph: Graph) -> dict[str, SortedList]:
 
 
 def _rows(sorter: Op) -> int | None:
-    """How long the list of a sorting op is."""
+    """Length of a sorting op's list."""
     axis = 1 if sorter.type == "non_maximum_suppression" else int(sorter.arg("axis"))
     return sorter.outputs[0].shape[axis]
 

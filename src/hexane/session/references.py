@@ -1,4 +1,4 @@
-"""What a network gives in float32: by onnxruntime where it can read the file, or by hexane's own reference."""
+"""Outputs of a network in float32: by onnxruntime where it can read the file, or by hexane's own reference."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ SHORT = 5e-3
 
 
 class Progress(Protocol):
-    """What a session tells while it works: a stage by name, with how many steps it has, and each step."""
+    """Listener to a session's work: a stage by name, with how many steps it has, and each step."""
 
     def stage(self, name: str, steps: int | None = None) -> None: ...
 
@@ -66,7 +66,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class Form:
-    """How a network is compiled: the dialect, the transformations that are left out, and the accuracy."""
+    """Options of a compilation: the dialect, the transformations that are left out, and the accuracy."""
 
     dialect: str = "default"
     without: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Form:
         return "apple" if self.dialect == "apple" else "hexane"
 
     def __str__(self) -> str:
-        """What is said of a form that is not the usual one; empty for that."""
+        """Words on a form that is not the usual one; empty for that."""
         dialect = f", dialect {self.dialect}" if self.dialect != "default" else ""
         accuracy = f", accuracy {self.accuracy}" if self.accuracy != "exact" else ""
         return dialect + accuracy + (f", without {', '.join(self.without)}" if self.without else "")
@@ -106,7 +106,7 @@ DIFFERS = 1e-2
 
 @dataclass(frozen=True)
 class Other:
-    """What the other compiler's program gives, where Apple's is known to take ops apart in another way.
+    """Result of the other compiler's program, where Apple's is known to take ops apart in another way.
 
     ``forms``: these ways; ``outputs`` by name; ``relative`` and ``largest``: the difference of the output that differs
     most, ``nonfinite`` how many of its values are finite in one answer only.
@@ -215,7 +215,7 @@ class Session:
 
     @property
     def costs(self) -> tuple[AccuracyCost, ...]:
-        """What the transformations that changed the network do to its numbers."""
+        """Effect of the transformations that changed the network on its numbers."""
         graph = self.program.graph if self.program is not None else self.prepared
         return () if graph is None else costs(graph)
 
@@ -256,12 +256,12 @@ class Session:
 
 
 def array_facts(array: np.ndarray) -> dict[str, Any]:
-    """What JSON says of an input: shape and dtype."""
+    """An input in JSON: shape and dtype."""
     return {"shape": list(array.shape), "dtype": str(array.dtype)}
 
 
 def output_facts(array: np.ndarray) -> dict[str, Any]:
-    """What JSON says of one output: shape, dtype, and how many values are infinite or NaN."""
+    """One output in JSON: shape, dtype, and how many values are infinite or NaN."""
     infinities, nans = nonfinite_counts(array)
     return {"shape": list(array.shape), "dtype": str(array.dtype), "infinities": infinities, "nans": nans}
 
@@ -422,7 +422,7 @@ def _timed(session: Session, stage: str, work: Callable[[], Any]) -> Any:
 
 
 def _first_answer(program: Program) -> str:
-    """What is known of a program before it has run: how much of it the engine does, and how long that would take."""
+    """Facts of a program before it has run: how much of it the engine does, and how long that would take."""
     stats = program.stats()
     if not stats["tasks"]:
         return "nothing of it is for the engine"

@@ -55,7 +55,7 @@ def apply_autoscale(session: Session) -> None:
 
 
 def gain_of_scaling(session: Session, insight: Insight) -> str:
-    """What ``--autoscale`` would give, tried: words for the advice, empty where it would not help."""
+    """Effect of ``--autoscale``, tried: words for the advice, empty where it would not help."""
     if not insight.scaling or session.autoscale is not None:
         return ""
     before = _rows(session, insight.values)
@@ -80,7 +80,7 @@ def _scaled(session: Session, insight: Insight) -> list[tuple[str, Graph]]:
 
 
 def _values(session: Session, parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
-    """What the engine's arithmetic makes of parts, by name, from the session's inputs on."""
+    """The engine's arithmetic on parts, by name, from the session's inputs on."""
     values = states_of(parts) | dict(session.inputs)
     for kind, graph in parts:
         arrays = {name: values[name] for name in graph.inputs}

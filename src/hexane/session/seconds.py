@@ -1,4 +1,4 @@
-"""How long the kernels themselves were compiled during a run: once on a machine, and no part of the run's own time."""
+"""Time of compiling the kernels themselves during a run: once on a machine, and no part of the run's own time."""
 
 from __future__ import annotations
 

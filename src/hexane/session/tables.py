@@ -20,7 +20,7 @@ AGREEMENT_RIGHT = tuple(range(2, 9))
 
 
 def run_title(session: Session) -> str:
-    """What ran where."""
+    """Placement of the run."""
     place = f", on {session.device}" if session.level == "engine" else ""
     return f"{session.name} on {session.chip.name}, level {session.level}{place}{session.form}"
 
@@ -57,7 +57,7 @@ def run_facts(session: Session) -> Rows:
 
 
 def _accuracy_text(session: Session) -> str:
-    """Which transformations cost accuracy, and what the error is with them and without."""
+    """Transformations that cost accuracy, and the error with them and without."""
     dear = ", ".join(str(cost) for cost in session.costs if cost.error)
     errors = [
         f"relative error of {row.name} {_figure(row.relative, '.2e')}, "
@@ -86,7 +86,7 @@ WHOSE = {"hexane": "hexane's program", "apple": "Apple's compiler, by its limits
 
 
 def check_title(report: CheckReport) -> tuple[str, str]:
-    """What the program that was asked about has on the engine, and the other one's count; both one line.
+    """Ops on the engine in the program that was asked about, and the other one's count; both one line.
 
     The second is empty where nothing is known.
     """

@@ -122,7 +122,7 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
 
 
 def _answers(rows: Sequence[Agreement]) -> list[str]:
-    """What became of the decisions, outputs of which the same is true in one sentence."""
+    """Decisions and what became of them, outputs of which the same is true in one sentence."""
     names: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.answer is not None:
@@ -162,7 +162,7 @@ def percent(share: float) -> str:
 
 
 def storage_loses(rows: Sequence[Agreement]) -> float | None:
-    """What fp16 storage alone costs the output that is furthest off, where that is most of its error; else None."""
+    """Error by fp16 storage alone in the output that is furthest off, where that is most of its error; else None."""
     worst = max(rows, key=lambda row: (WORDS.index(word_for(row)), row.nonfinite, row.relative or 0.0), default=None)
     if worst is None or worst.relative is None or worst.fp16_storage is None:
         return None

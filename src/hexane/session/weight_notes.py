@@ -1,4 +1,4 @@
-"""What reports say of compressed weights: the stored form, what becomes of it, and what Apple's compiler does."""
+"""Notes on compressed weights: the stored form, what becomes of it, and what Apple's compiler does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def weight_notes(function: Function, generation: Generation) -> dict[str, Weight
 
 
 def weights_summary(function: Function, generation: Generation) -> dict[str, int]:
-    """How many layers' compressed weights become what: the decision's words and their count; empty without any."""
+    """Number of layers by the fate of their compressed weights, in words; empty without any."""
     return dict(Counter(note.decision.reason for note in weight_notes(function, generation).values()).most_common())
 
 

@@ -1,4 +1,4 @@
-"""Which layer gets which format: error and time of every choice, and the cheapest way to keep a budget."""
+"""Choice of a format for each layer: error and time of every choice, and the cheapest way to keep a budget."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FormatChoice:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent: ``bytes`` of weights, ``us`` of predicted engine time, or ``error`` of the outputs."""
+    """Budget: ``bytes`` of weights, ``us`` of predicted engine time, or ``error`` of the outputs."""
 
     kind: str
     limit: float

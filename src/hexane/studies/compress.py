@@ -141,7 +141,7 @@ def _formats(
 
 
 def _least(graph: Graph, smallest: int | None) -> int:
-    """How many elements weights must have: as asked, or what suits the network."""
+    """Number of elements that weights must have: as asked, or what suits the network."""
     if smallest is not None:
         return smallest
     return WORTH if any(_weight(op, WORTH) is not None for op in graph.main.walk()) else 1
@@ -179,7 +179,7 @@ def _as_operand(b: GraphBuilder, op: Op, weight: np.ndarray, form: WeightFormat)
 
 
 def _first(graph: Graph, op: Op) -> Op:
-    """Where new ops stand: at the front of the function, so that every user comes behind."""
+    """Place of new ops: at the front of the function, so that every user comes behind."""
     for first in graph.main.ops:
         return first
     return op

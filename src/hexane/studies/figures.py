@@ -117,7 +117,7 @@ def study(
 
 
 def becomes_on(ready: Graph, chip: Chip) -> dict[str, int]:
-    """What the compiler does with the weights of a network after its passes, and with how many layers'."""
+    """Fate of the weights of a network after its passes, and the number of layers for each."""
     counts: dict[str, int] = {}
     for op in ready.main.walk():
         decision = decision_of(op, chip.generation)

@@ -1,4 +1,4 @@
-"""What somebody else needs to look into a run of a device: one archive, for an issue (``hexane verify --report``)."""
+"""Archive about a run of a device that went wrong, for an issue somewhere else (``hexane verify --report``)."""
 
 from __future__ import annotations
 

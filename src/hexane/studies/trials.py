@@ -1,4 +1,4 @@
-"""What a weight format does to a network's outputs: measured for all layers together, and for one layer alone.
+"""Effect of a weight format on a network's outputs: measured for all layers together, and for one layer alone.
 
 The network is prepared for the engine once for each format. A trial of one layer puts that layer's compressed constant
 into the prepared plain network and computes again what depends on it, from the values that the plain network left.
@@ -118,7 +118,7 @@ class Trials:
         return None if op is None or own is None or op.type != own.type else weight_of(op)
 
     def _values(self) -> list[_Kept]:
-        """What the plain network computes for each input; empty where that is too much to keep."""
+        """Outputs of the plain network for each input; empty where that is too much to keep."""
         if self._kept is None:
             types = [value.type for op in self._plain.main.ops for value in op.outputs]
             room = sum(type_.nbytes for type_ in types if isinstance(type_, TensorType))

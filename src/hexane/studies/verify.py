@@ -207,7 +207,7 @@ def _plan(graph: Graph, device: Device) -> Check:
 
 
 def _word(checks: list[Check], *, wrong: bool, is_engine: bool) -> str:
-    """What the checks come to: strong ones decide, else all that speak have to agree."""
+    """Verdict of the checks: strong ones decide, else all that speak have to agree."""
     if wrong:
         return WRONG
     by = {side: [check for check in checks if check.speaks == side] for side in (FOR, AGAINST)}

@@ -218,7 +218,7 @@ def _sources(rows: Sequence[dict[str, str]]) -> frozenset[str]:
 
 
 def state_errors(path: Path) -> dict[str, Any]:
-    """What the shipped constants leave open now that prices around them changed, and language models fitted again.
+    """Rest that the shipped constants leave open now that prices around them changed, and language models fitted again.
 
     Written into the shipped file; errors of series left out stay those of the fit.
     """
@@ -234,7 +234,7 @@ def state_errors(path: Path) -> dict[str, Any]:
 
 
 def calibrate_others(path: Path) -> dict[str, Any]:
-    """What other people's networks scatter by, with the shipped constants; written into the shipped files."""
+    """Scatter of other people's networks with the shipped constants; written into the shipped files."""
     errors_now = replace(shipped(), others=0.0, sources=_sources(read_rows(path)))
     rows_timed = timed_others(path.parent, errors_now)
     width, covered = width_of_others(rows_timed)

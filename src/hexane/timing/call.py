@@ -40,7 +40,7 @@ def ramp(us: Any, start: Any, end: Any) -> Any:
 
 
 def sleep_us(task_us: Any, c: Numbers) -> Any:
-    """What a synchronous call waits longer once its CPU core has gone to sleep: a jump with the length of the task."""
+    """Additional wait of a synchronous call once its CPU core has gone to sleep: a jump with the length of the task."""
     return c["sleep_us"] * ramp(task_us, c["sleep_from_us"], c["sleep_to_us"])
 
 
@@ -53,7 +53,7 @@ def copies_us(work: Work, c: Numbers) -> Any:
 
 
 def completion_us(submit_to_end_us: Any, chip: Chip, c: Numbers) -> Any:
-    """What follows the end of a task until Core ML returns: longer once the CPU has gone to sleep.
+    """Time from the end of a task until Core ML returns: longer once the CPU has gone to sleep.
 
     Chips with two engines complete by a path of their own (measured on M6 by stages); elsewhere the wait is that of
     every synchronous call.
@@ -71,7 +71,7 @@ def compulsory_bytes(work: Work) -> float:
 
 
 def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> Any:
-    """What a call costs besides layers (``task_us``) and host copies; ``interface`` is one of ``INTERFACES``."""
+    """Cost of a call besides layers (``task_us``) and host copies; ``interface`` is one of ``INTERFACES``."""
     start = c["task_start_us"]
     if interface == "task":
         return start

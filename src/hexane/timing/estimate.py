@@ -1,4 +1,4 @@
-"""How long, how hot, what limits: the estimate of a graph, a program or an image on a chip."""
+"""Time, energy and bottleneck: the estimate of a graph, a program or an image on a chip."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OpEstimate:
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """What one call costs on ``chip``.
+    """Cost of one call on ``chip``.
 
     ``latency_us`` is a call through ``interface`` at the top clock, calls back to back; ``latency_range_us`` one
     standard deviation either way; ``parts`` what it is made of (launches, host, copies, engine); ``basis`` what was
@@ -287,7 +287,7 @@ def _op(item: Timed, chip: Chip, engines: int) -> OpEstimate:
 
 
 def _bottleneck(ops: tuple[OpEstimate, ...], parts: Parts) -> str:
-    """What takes the largest part of a latency: a unit of the engine, its memory paths, the host or the calls."""
+    """Largest part of a latency: a unit of the engine, its memory paths, the host or the calls."""
     shares = {"launches": parts.launch_us, "host": parts.host_us, "copies": parts.copies_us}
     for op in ops:
         shares[op.bottleneck] = shares.get(op.bottleneck, 0.0) + op.us
@@ -304,7 +304,7 @@ _BASIS = {
 def _notes(
     job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, constants_used: dict[str, ModelConstant]
 ) -> tuple[str, ...]:
-    """What the estimate counts, then where it extrapolates: one line per kind of op, not one per op."""
+    """Contents of the estimate, then where it extrapolates: one line per kind of op, not one per op."""
     notes = [f"counts {_BASIS[job.basis]}; {_counted(parts, job.host)}", *job.notes]
     unknown: dict[str, list[OpEstimate]] = defaultdict(list)
     for op in ops:
@@ -327,7 +327,7 @@ def _notes(
 
 
 def _counted(parts: Parts, host: tuple[HostOp, ...]) -> str:
-    """What is counted, without figures: the same words for every chip of which the same is true."""
+    """Contents of the estimate, without figures: the same words for every chip of which the same is true."""
     launches = "1 launch" if parts.launches == 1 else f"{parts.launches} launches"
     kinds = Counter(op.op for op in host).most_common(4)
     names = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds)

@@ -197,7 +197,7 @@ class _Walk:
 
 
 def host_op(op: Op) -> HostOp:
-    """What an op asks of the host: arithmetic and bytes; constants count as read."""
+    """Work of an op on the host: arithmetic and bytes; constants count as read."""
     op = inner(op)
     traffic = sum(map(_bytes, (*op.operands(), *op.outputs)))
     elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
@@ -216,7 +216,7 @@ def _has_padded_rows(value: Value) -> bool:
 
 
 class _Sources:
-    """Which values are program inputs, or follow from constants alone, through ops that cost nothing."""
+    """Values that are program inputs, or follow from constants alone, through ops that cost nothing."""
 
     def __init__(self, inputs: tuple[Value, ...]) -> None:
         self._inputs = {id(value) for value in inputs}

@@ -43,7 +43,7 @@ def work_of_tasks(tasks: Sequence[Task], name: str = "task") -> Work:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    """What a task's registers say of its cost."""
+    """Registers of a task that speak of its cost."""
     roles = roles_of(task.generation)
     values = roles.values(task)
 
@@ -94,7 +94,7 @@ def _stored(values: Mapping[str, int]) -> str:
 
 
 def _read_bytes(values: Mapping[str, int], sources: tuple[bool, bool], width: int) -> float | None:
-    """What both operands bring from memory; None where nothing comes."""
+    """Bytes of both operands from memory; None where nothing comes."""
     if not any(sources):
         return None
     shape = (

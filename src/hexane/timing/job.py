@@ -1,4 +1,4 @@
-"""What one estimate counts: the engine programs of a network, a program or an image, and what the host does between."""
+"""Parts of one estimate: the engine programs of a network, a program or an image, and what the host does between."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ HOST_CACHE = "cache through the host"
 
 @dataclass(frozen=True)
 class LanguageWeights:
-    """How a language model is stored: ``bits`` a weight, as ``int8`` integers or not, and where its cache is.
+    """Storage of a language model: ``bits`` a weight, as ``int8`` integers or not, and where its cache is.
 
     ``host_cache``: keys and values are inputs and outputs of the program, as Core ML had them before states.
     """

@@ -101,7 +101,7 @@ def case_of(row: Mapping[str, Any], network: Graph | None = None) -> Case:
 
 
 def _slope_interface(r: Row) -> str:
-    """What the two times behind a slope are: tasks, unless the row says calls."""
+    """Meaning of the two times behind a slope: tasks, unless the row says calls."""
     if r.text("includes") != "layer_slope_call":
         return INCLUDES.get(r.text("includes"), "task")
     return "evaluate" if "valuate" in r.text("api") else "coreml"

@@ -1,4 +1,4 @@
-"""Where Core ML would put each op: the segmenter's cost model (docs/reference/limits.md 11.2), solved exactly along
+"""Placement of each op by Core ML: the segmenter's cost model (docs/reference/limits.md 11.2), solved exactly along
 the program."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a prediction may be off: what its constants are worth, and what its parts have scattered by.
+"""Range of a prediction: the worth of its constants, and the scatter of its parts.
 
 Two things add in quadrature. The constants' own errors, with what they have in common, as the fit leaves them: a
 constant that no row of this chip speaks for keeps the width of its prior, so a chip that borrows a sibling's shows it.
@@ -77,7 +77,7 @@ def layer_parts(timed: Sequence[Timed], chip: Chip, engines: int) -> dict[str, f
 
 @dataclass(frozen=True)
 class Errors:
-    """What a fit leaves open: the covariance of the constants' logarithms, by (owner, name).
+    """Openness of a fit: the covariance of the constants' logarithms, by (owner, name).
 
     ``scatter`` holds one log width per part of a time, ``base`` what every time scatters by, ``trust`` what a
     measurement of trust A, B or C adds, and ``others`` what a time adds that is of none of the ``sources`` fitted:

@@ -85,7 +85,7 @@ def _one(op: Op, name: str) -> int:
 
 
 def _sets(ops: list[Op]) -> str:
-    """Whether layers have weights of their own."""
+    """The word for weights: "shared" by the layers, or "distinct"."""
     return "shared" if len(ops) > 1 and len({id(op.inputs["weight"]) for op in ops}) == 1 else "distinct"
 
 

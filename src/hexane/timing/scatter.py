@@ -81,7 +81,7 @@ def coverage(z: np.ndarray) -> tuple[float, float, float]:
 
 
 def _off(z: np.ndarray) -> float:
-    """How far a coverage is from a normal distribution's, at its worst place."""
+    """Distance of a coverage from a normal distribution's, at its worst place."""
     return max(abs(a - b) for a, b in zip(coverage(z), NORMAL))
 
 

@@ -1,4 +1,4 @@
-"""How much a prediction follows each constant: the slopes of its logarithm, all from one pass."""
+"""Sensitivity of a prediction to each constant: the slopes of its logarithm, all from one pass."""
 
 from __future__ import annotations
 

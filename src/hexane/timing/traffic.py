@@ -1,4 +1,4 @@
-"""What a compiled program moves between memory and the engine, task by task, and what it could not do without.
+"""Bytes that a compiled program moves between memory and the engine, task by task, and the least that it needs.
 
 Operands, results and their places are read from the registers as the emulator reads them, so programs of every
 generation that it runs are counted, whoever compiled them. Elements are counted, not the bursts that carry them.

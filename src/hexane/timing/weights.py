@@ -1,4 +1,4 @@
-"""How a layer's weights are stored, and the kernel that is compiled of them (docs/reference/compressed.md).
+"""Storage of a layer's weights, and the kernel that is compiled of them (docs/reference/compressed.md).
 
 Read off shapes alone: the constant's coding or the ``constexpr`` ops that make it, no values.
 """
@@ -36,7 +36,7 @@ class StoredWeights:
 
 
 def stored_weights(value: Value, outputs: int = 0) -> StoredWeights:
-    """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse`` (docs/reference/compressed.md).
+    """Stream of ``value`` on the engine: fp16, ``int8``, ``palette`` or ``sparse`` (docs/reference/compressed.md).
 
     ``outputs`` is the axis of the output channels.
     """

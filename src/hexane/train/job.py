@@ -56,7 +56,7 @@ class TrainingRun:
 
     @property
     def folder(self) -> Path:
-        """Where everything goes."""
+        """Places of all files."""
         return Path(self.settings["output"])
 
     def as_dict(self) -> dict[str, Any]:

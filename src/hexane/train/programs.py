@@ -143,7 +143,7 @@ class Programs:
 
     @property
     def compilations(self) -> int:
-        """How many a renewal of all weights takes."""
+        """Number of patches for a renewal of all weights."""
         return sum(bool(part.patched) for part in self.compiled) if self.way == COMPILE else 0
 
     @property

@@ -35,7 +35,7 @@ class LossScale:
         return self.rule == AUTO and self.good == 0
 
     def compute(self, value: float) -> None:
-        """What was computed; the next 200 steps go by it."""
+        """Record of what was computed; the next 200 steps go by it."""
         self.value, self.good = value, 1
 
     def after(self, finite: bool) -> None:

@@ -1,4 +1,4 @@
-"""How the rate changes from step to step: a factor between 0 and 1."""
+"""Schedule of the rate from step to step: a factor between 0 and 1."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ MAY_CHANGE = frozenset(("output", "test", "save_every", "compile_budget"))
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What a file says, with defaults, by key; paths are absolute."""
+    """Settings of a file, with defaults, by key; paths are absolute."""
 
     values: Mapping[str, Any]
     path: Path
@@ -89,7 +89,7 @@ class TrainSettings:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """What decides the bits of a result; paths from the file's folder, so that a run may be moved."""
+        """Settings that decide the bits of a result; paths from the file's folder, so that a run may be moved."""
         home = self.path.resolve().parent
         files = {key.name for key in KEYS if key.kind == FILE}
         return {

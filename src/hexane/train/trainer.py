@@ -30,7 +30,7 @@ STATE = ("step", "applied", "loss_scale", "good", "skipped", "seed")
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step was: its loss, the norm of the gradients before clipping, the loss scale, the rate, and whether
+    """Record of a step: its loss, the norm of the gradients before clipping, the loss scale, the rate, and whether
     weights changed (they do not where a gradient is infinite)."""
 
     loss: float

@@ -1,4 +1,4 @@
-"""What the engine would lose of a training step: products that vanish, sums that overflow; a scale that avoids both.
+"""Losses of a training step on the engine: products that vanish, sums that overflow; a scale that avoids both.
 
 A backward pass is linear in its seed: scaled by 2^k, each value that depends on the seed is scaled by 2^k. So one pass
 in float32 tells for every scale which products the multiplier drops (exponents that add up to less than -16), and how
@@ -65,7 +65,7 @@ class FloatStep:
         self._scaled = {seed}
 
     def run(self, stage: str, graph: Graph, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What a part of the step gives, from what the parts before it gave."""
+        """Result of a part of the step, from what the parts before it gave."""
         depends = {value for value in graph.main.inputs if value.name in self._scaled}
         self.peak = max([self.peak, *(_peak(values[value.name]) for value in depends)])
         results = evaluated(graph, values, lambda run, op, new: self._observe(run, op, new, stage, depends))
@@ -133,7 +133,7 @@ def share(rows: Sequence[Lost], stage: str | None = None) -> float:
 
 
 def _products(x: np.ndarray, w: np.ndarray) -> float:
-    """How many products of row t with row t have no factor of zero."""
+    """Number of products of row t with row t that have no factor of zero."""
     return float((np.count_nonzero(x, 1).astype(float) * np.count_nonzero(w, 1)).sum())
 
 

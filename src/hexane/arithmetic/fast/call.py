@@ -145,7 +145,7 @@ def call_pack(
 
 @intrinsic
 def call_pause(typing, address):
-    """What lets other threads run (`pause_address`)."""
+    """Address of the function that lets other threads run (`pause_address`)."""
     return _call(types.int64, 0)
 
 

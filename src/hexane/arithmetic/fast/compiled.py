@@ -103,7 +103,7 @@ class Remembered(FunctionCache):
 
 
 class _Form(CompileResultCacheImpl):
-    """How Numba turns compiled code into data and back; where the data lie is not its matter."""
+    """Numba's compiled code as data and back; where the data lie is not its matter."""
 
     class _Nowhere:
         _py_file, _lineno = "", 0  # for Numba's warning that a function cannot be remembered

@@ -148,7 +148,7 @@ class Dense:
         return out
 
     def _places(self, out: np.ndarray) -> list[list[matrix.Place]]:
-        """Where the results of each image and group go."""
+        """Places of the results of each image and group."""
         target = out.view(np.uint16)
         if self.blocks is None:
             target = target.reshape(-1, *self.channels, *self.output)
@@ -179,7 +179,7 @@ class Winograd:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """How an image becomes the vector operand of one product.
+    """Layout of an image as the vector operand of one product.
 
     ``offsets``: where the terms of output 0 stand; ``extent``: how many columns there are. Without ``planes`` the image
     is read as a matrix: a 1x1 window that moves by 1.

@@ -153,7 +153,7 @@ def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
 
 
 class TapRun(NamedTuple):
-    """Where the terms of a channel's outputs stand in its planes (`planes.Planes`), and how far the outputs run."""
+    """Places of the terms of a channel's outputs in its planes (`planes.Planes`), and the reach of the outputs."""
 
     offsets: np.ndarray
     phases: tuple[int, int]

@@ -74,7 +74,7 @@ class CompiledJob:
 
 
 def address_of(x: np.ndarray) -> int:
-    """Where an array's first element stands."""
+    """Address of an array's first element."""
     address: int = x.__array_interface__["data"][0]
     return address
 
@@ -85,7 +85,7 @@ def array_numbers(x: np.ndarray) -> tuple[int, ...]:
 
 
 def table_numbers(table: np.ndarray | None) -> tuple[int, int]:
-    """What `table_of` reads: the address and the size of a table, or of none."""
+    """Operands of `table_of`: the address and the size of a table, or of none."""
     return (0, 0) if table is None else (address_of(table), table.size)
 
 

@@ -34,7 +34,7 @@ NO_START = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Finish:
-    """What follows the sum, for whole arrays: scale, ReLU, and a table's 65536 results or none.
+    """Steps behind the sum, for whole arrays: scale, ReLU, and a table's 65536 results or none.
 
     A table of one value is what nothing may exceed, behind a ReLU.
     """
@@ -232,7 +232,7 @@ def panel_bytes(depth: int, rows: int) -> tuple[int, ...]:
 
 
 def places_of(each: Sequence[int], count: int, begin: int = 0) -> tuple[tuple[int, ...], int]:
-    """Where arrays of ``count`` times so many bytes stand, one after the other at cache lines, and where they end."""
+    """Offsets of arrays of ``count`` times so many bytes, one after the other at cache lines, and their common end."""
     places = []
     for size in each:
         places.append(begin)

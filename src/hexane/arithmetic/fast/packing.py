@@ -86,7 +86,7 @@ def _pack_rows(kernels, x, m, depth, rows, first, last, a, exponents, norms, pas
 
 @cache
 def address() -> int:
-    """Where the compiled `_pack_rows` stands; for `call.call_pack`."""
+    """Address of the compiled `_pack_rows`; for `call.call_pack`."""
     return callback(_pack_rows)
 
 

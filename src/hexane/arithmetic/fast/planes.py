@@ -1,4 +1,4 @@
-"""Where the pixels of a padded image lie so that every term of a window stands at a fixed distance from its output.
+"""Layout of a padded image in which every term of a window stands at a fixed distance from its output.
 
 An image becomes planes of padded rows, one set of planes per phase where the stride is not 1. Output position
 p = row * pitch + column then reads tap (ky, kx) at a fixed offset from p, so that a run of outputs may go over row
@@ -48,7 +48,7 @@ class Planes:
         return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
 
     def offsets(self, window: PlainWindow) -> np.ndarray:
-        """Where the terms of output 0 stand (int64), in the engine's order: channel, kernel row, kernel column."""
+        """Places of the terms of output 0 (int64), in the engine's order: channel, kernel row, kernel column."""
         (sy, sx), (dy, dx) = window.strides, window.dilations
         y, x = np.arange(window.kernel[0]) * dy, np.arange(window.kernel[1]) * dx
         phase = (y % sy)[:, None] * self.phases[1] + (x % sx)[None]

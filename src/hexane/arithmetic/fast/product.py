@@ -473,7 +473,7 @@ def _multiply(record, phase, first, last, room):
 
 @cache
 def address() -> int:
-    """Where the compiled product stands; for `call.call_body`, with a `Record` and blocks."""
+    """Address of the compiled product; for `call.call_body`, with a `Record` and blocks."""
     return callback(_multiply)
 
 

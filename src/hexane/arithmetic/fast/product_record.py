@@ -147,7 +147,7 @@ def _up(size):
 
 @compiled(inner=True)
 def _places(n, room, memory):
-    """Where the operands are, and what a thread's memory is used for; it takes `end` - memory bytes."""
+    """Addresses of the operands, and the use of a thread's memory; it takes `end` - memory bytes."""
     rows, columns, panels = n[TILE_ROWS], n[TILE_COLUMNS], n[TILE_PANELS]
     tile, in_room = rows * columns, room * n[ROWS_IN_ROOM]
     sums = _up(memory)

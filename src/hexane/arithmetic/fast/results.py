@@ -38,7 +38,7 @@ def copy_lines(target, apart, source, pitch, lines, n):
 
 @compiled(inline="always")
 def ends(relu, table, table_size):
-    """What `vector_parts.finished` takes: the least of sums, and the largest of halfwords."""
+    """Limits for `vector_parts.finished`: the least of sums, and the largest of halfwords."""
     cap = np.int64(half_at(table)) if table_size == 1 else np.int64(0xFFFF)
     return np.int64(0) if relu else np.int64(-1 << 31), cap
 

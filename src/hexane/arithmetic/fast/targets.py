@@ -1,4 +1,4 @@
-"""Which vector code this processor runs: chosen once at run time, forced by HEXANE_SIMD for tests and comparisons."""
+"""Choice of the vector code for this processor: once at run time, forced by HEXANE_SIMD for tests and comparisons."""
 
 from __future__ import annotations
 

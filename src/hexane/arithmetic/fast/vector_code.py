@@ -143,7 +143,7 @@ class _Builder:
         return ir.IRBuilder(block), accumulators
 
     def total(self, builder: ir.IRBuilder, row: int, v: int, accumulator: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Where the sums of a vector of the tile stand, and what they are with the products."""
+        """Places of the sums of a vector of the tile, and what they are with the products."""
         integers = ir.VectorType(I32, self.lanes)
         offset = builder.add(builder.mul(self.c_stride, ir.Constant(I64, row)), ir.Constant(I64, v * self.lanes))
         pointer = builder.bitcast(builder.gep(self.c, [offset]), integers.as_pointer())
@@ -288,7 +288,7 @@ def build_split(module: ir.Module, shape: VectorShape) -> None:
 
 
 def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> tuple[ir.Value, ir.Value]:
-    """What `finished` takes, from two int64."""
+    """Limits for `finished`, from two int64."""
     return (
         splat(builder, builder.trunc(lowest, I32), shape.lanes),
         splat(builder, builder.trunc(cap, ir.IntType(16)), shape.lanes),

@@ -1,4 +1,4 @@
-"""What the vector code is put together from: the register tile, loops, loads, and decoded halfwords."""
+"""Parts of the vector code: the register tile, loops, loads, and decoded halfwords."""
 
 from __future__ import annotations
 

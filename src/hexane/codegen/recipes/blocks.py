@@ -59,7 +59,7 @@ class ChannelBlock:
 
 @dataclass(frozen=True)
 class StreamHeads:
-    """What stands in front of the weights in each core's stream."""
+    """Header in front of the weights in each core's stream."""
 
     table: bool
     bias: bool

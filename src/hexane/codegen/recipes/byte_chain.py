@@ -94,7 +94,7 @@ def _plan(layer: tuple[Op, ...], context: Context) -> Plan:
 
 
 def _kept(plan: Plan, reader: Plan, shape: tuple[int, int, int]) -> Region:
-    """Where a map of bytes lies for its reader: rows of channels, with the pad of the reader's shape."""
+    """Layout of a map of bytes for its reader: rows of channels, with the pad of the reader's shape."""
     assert plan.out_format in (Element.INT8, Element.UINT8)
     channel = l2.channel_stride(plan.wout, 1)
     row = plan.cout * channel

@@ -1,4 +1,4 @@
-"""Which layers a chain of matrices takes, and the matrices that stand in L2 meanwhile."""
+"""Layers that a chain of matrices takes, and the matrices that stand in L2 meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAIN_FUNCTIONS = tuple(name for name, function in FUNCTIONS.items() if not func
 
 
 class MatrixView(Enum):
-    """How a task walks through a matrix: each row a channel, a map of one channel, or each column a channel."""
+    """Walk of a task through a matrix: each row a channel, a map of one channel, or each column a channel."""
 
     ROWS = auto()
     MAP = auto()

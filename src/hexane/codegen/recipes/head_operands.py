@@ -64,7 +64,7 @@ class Heads:
 
 
 def heads_of(value: Value, context: Context) -> Heads:
-    """Where the heads of an operand [1, H, S, D] stand: before the moves that made it, if attention does them."""
+    """Place of the heads of an operand [1, H, S, D]: before the moves that made it, if attention does them."""
     _, heads, tokens, dims = value.shape
     moves, turn = split_heads(value), turned_heads(value)
     if moves:
@@ -90,7 +90,7 @@ class Kernels:
     by_token: bool
 
     def from_token(self, first: int) -> Dma:
-        """Where what comes from this token on is written."""
+        """Place for the results from this token on."""
         at = first // self.lanes * self.step if self.by_token else 2 * first * self.lanes
         return replace(self.walk, offset=self.walk.offset + at)
 

@@ -347,7 +347,7 @@ class _Around:
         return self._halved(held, spare, count, after, self.halvings[count])
 
     def _best_halvings(self, held: Region, spare: Region, count: int, after: After) -> int:
-        """How many halvings take the least time; it does not depend on where the scores of so many heads stand."""
+        """Number of halvings that take the least time; the place of the scores of so many heads does not matter."""
         best, least = 0, price_us(self._halved(held, spare, count, after, 0), self.chip)
         for times in range(1, MOST_HALVES + 1):
             if self.sizes.keys >> times < 2:

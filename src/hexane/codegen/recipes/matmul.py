@@ -155,7 +155,7 @@ def _overlap(region: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def hazard(start: int, end: int, copy: Plan) -> After:
-    """Which region of a PE staging copy a region of the next NE task overlaps (§4.6)."""
+    """Region of a PE staging copy that a region of the next NE task overlaps (§4.6)."""
     result = copy.result.base
     if _overlap((start, end), (result, result + STAGING_RESULT)):
         return After.PE_RESULT
@@ -163,7 +163,7 @@ def hazard(start: int, end: int, copy: Plan) -> After:
 
 
 def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
-    """What a product waits for whose source stands in L2 up to ``end`` and whose result follows it."""
+    """Waits of a product whose source stands in L2 up to ``end`` and whose result follows it."""
     plan.reads = plan.reads.waiting(hazard(0, end, copy))
     strip = plan.cout * l2.channel_stride(min(plan.wout, 128))
     if hazard(end, end + strip, copy) is After.PE_RESULT:

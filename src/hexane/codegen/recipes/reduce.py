@@ -49,7 +49,7 @@ FOLDED_PATCH_LOG2 = 6
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is done along the axes: how values combine, the factor behind the sum, whether they are squared first.
+    """Reduction along the axes: the way values combine, the factor behind the sum, whether they are squared first.
 
     ``reciprocal``: 1 / the sum, of a reduction by one planar task (rows, planes).
     """

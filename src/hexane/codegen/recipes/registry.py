@@ -1,4 +1,4 @@
-"""Which recipe takes which ops, and the helpers that every recipe needs to look at operands.
+"""Recipes by the ops that they take, and the helpers that every recipe needs to look at operands.
 
 A recipe is declared by a decorator on the function that makes its tasks::
 

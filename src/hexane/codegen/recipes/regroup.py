@@ -42,7 +42,7 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def _common_prefix(x: Tensor, y: Tensor) -> tuple[int, int]:
-    """How many leading axes of each hold the same number of elements: as many as there are, but not the rows."""
+    """Number of leading axes of each with the same number of elements: as many as there are, but not the rows."""
     best = (0, 0)
     for i in range(4):
         for j in range(4):
@@ -54,7 +54,7 @@ def _common_prefix(x: Tensor, y: Tensor) -> tuple[int, int]:
 
 
 def _reach(tensor: Tensor, cut: int) -> bool:
-    """Whether the axes behind the cut are at most three that have more than one element, in the last three places."""
+    """True where at most three axes behind the cut have more than one element, in the last three places."""
     return all(extent == 1 for extent in tensor.shape[cut : max(cut, 1)])
 
 

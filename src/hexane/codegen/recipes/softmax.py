@@ -275,7 +275,7 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
 
 
 def row_vector(rows: int) -> tuple[Region, bool]:
-    """Where a value of each row stands, at 0, and whether turned: side by side for as many rows as a block has."""
+    """Place of a value of each row at 0, and whether transposed: side by side for as many rows as a block has."""
     line = l2.channel_stride(rows)
     if rows <= BLOCK:
         return Region(0, line, line, line), True

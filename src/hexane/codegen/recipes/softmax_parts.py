@@ -1,4 +1,4 @@
-"""What the forms of softmax share, and its forms for matrices, for large maps and for maps beyond L2 (§12.1, §13)."""
+"""Parts that the forms of softmax share; its forms for matrices, for large maps and for maps beyond L2 (§12.1, §13)."""
 
 from __future__ import annotations
 

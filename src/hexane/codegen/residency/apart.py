@@ -1,4 +1,4 @@
-"""Whether two walks through a buffer touch no byte in common: as rows of a grid, axis by axis."""
+"""Test whether two walks through a buffer touch no byte in common: as rows of a grid, axis by axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Places = tuple[EvenSteps, ...]
 
 
 def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Places | None:
-    """What a walk touches; None where an axis of it is no step along one axis of the grid."""
+    """Bytes that a walk touches; None where an axis of it is no step along one axis of the grid."""
     if dma is None or dma.interleave != 1:
         return None
     start = grid.steps(dma.offset)
@@ -58,7 +58,7 @@ def are_apart(ours: Places | None, theirs: Places | None) -> bool:
 
 
 def covers(ours: Sequence[Places | None], theirs: Places | None) -> bool:
-    """Whether some walks together for certain touch all that another one does: rows after rows of the same channels."""
+    """True where some walks together for certain cover another one: rows after rows of the same channels."""
     if theirs is None:
         return False
     upto = theirs[ROW].start

@@ -53,7 +53,7 @@ class Arena:
     _grain: int = 1
 
     def live(self, index: int) -> list[ArenaBlock]:
-        """What task ``index`` finds placed, upwards."""
+        """Places that task ``index`` finds taken, upwards."""
         return self._live.get(index, [])
 
     def place_all(self, blocks: Iterable[ArenaBlock]) -> ArenaBlock | None:
@@ -112,7 +112,7 @@ class Arena:
         return True
 
     def _between(self, first: int, last: int) -> Iterable[ArenaBlock]:
-        """What is placed in the stretches that two tasks and those between them stand in, upwards."""
+        """Places taken in the stretches that two tasks and those between them stand in, upwards."""
         stretches = [self._placed.get(i, []) for i in range(first // STRETCH, last // STRETCH + 1)]
         if len(stretches) == 1:
             return stretches[0]

@@ -65,7 +65,7 @@ Uses = dict[tuple[int, str], Use]
 
 
 def use_of(end: TaskOperand, key: Hashable, layout: RowLayout) -> Use | None:
-    """How an end walks through the rows of its buffer; None if not row by row."""
+    """Walk of an end through the rows of its buffer; None if not row by row."""
     assert end.dma is not None
     grid = layout.grid
     if grid.n > 1 or layout.region(end.dma, end.extents, end.element) is None:

@@ -1,4 +1,4 @@
-"""What a program already holds in L2: regions that tasks of one group hand over, which move only together.
+"""Regions of L2 that a program already uses: tasks of one group hand them over, and they move only together.
 
 A *group* is a run of tasks that hand results over in L2 (docs/reference/engine-h13.md 4.2). Within it regions that
 touch are one cluster: it may stand elsewhere, as a whole.
@@ -70,7 +70,7 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
 
 
 def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentEnds:
-    """What the plans hold, as recipes placed it."""
+    """L2 regions of the plans, as recipes placed them."""
     ends = ResidentEnds([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []

@@ -111,7 +111,7 @@ class ChainTasks:
         return index
 
     def _followers(self) -> int:
-        """How many of the last tasks follow each other patch by patch, all of the cores."""
+        """Number of last tasks that follow each other patch by patch, all of the cores."""
         count = 0
         for plan in reversed(self.plans):
             if plan.unit != "NE" or After.FOLLOWS_NE not in plan.reads.after:
@@ -148,7 +148,7 @@ class ChainTasks:
         return places
 
     def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> None:
-        """What passes through stands behind all that is live: sources, then the result."""
+        """Places of streamed operands behind all that is live: sources, then the result."""
         at = max((p.stays[0].base + p.size for p in places if p.first <= index <= p.last), default=0)
         for end in operands_of(plan, index):
             if (index, end.side) in self.uses or (end.side == SECOND and plan.src2 is None):
@@ -178,7 +178,7 @@ class ChainTasks:
 
 
 def wait(plans: Sequence[Plan]) -> None:
-    """What each task waits for, from the regions that it and the last task of either unit touch."""
+    """Waits of each task, from the regions that it and the last task of either unit touch."""
     latest: dict[str, Touched] = {}
     finished: set[str] = set()
     for i, plan in enumerate(plans):

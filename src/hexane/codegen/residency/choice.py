@@ -1,4 +1,4 @@
-"""Which values shall stay in L2: those that save most for their room, and those that a search puts before them."""
+"""Choice of values that stay in L2: those that save most for their room, and those that a search puts before them."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class ResidencyProgram:
 
     @cached_property
     def facts(self) -> list[PlanFacts]:
-        """What follows from each plan."""
+        """Facts that follow from each plan."""
         return [self.memo.of(plan) for plan in self.plans]
 
     @cached_property
     def held(self) -> ResidentEnds:
-        """What the plans hold in L2 as recipes placed it."""
+        """L2 regions of the plans, as recipes placed them."""
         return held_regions(self.plans, self.facts)
 
     @cached_property
@@ -218,7 +218,7 @@ def _takes_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Pl
 
 
 def _leads(value: ResidentValue, program: ResidencyProgram) -> bool:
-    """Whether the next task may be locked to the one that makes the value, over an operand that need not outlive it."""
+    """True where the next task may be locked to the maker of the value, over an operand that need not outlive it."""
     at, plans = value.first, program.plans
     if program.locks is None or value.ends[0].side != RESULT or at + 1 == len(plans):
         return False

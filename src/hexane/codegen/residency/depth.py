@@ -1,4 +1,4 @@
-"""Which runs of tasks go band by band, and in how many bands: what the price says (docs/reference/engine-h13.md 7).
+"""Runs of tasks that go stripe by stripe, and the number of stripes, by price (docs/reference/engine-h13.md 7).
 
 A run is cut into pieces by dynamic programming: each piece is one task as it is, or several in bands. Pieces end where
 holding one more task would cost more in halos and kernels than its maps cost on their way through DRAM.
@@ -225,7 +225,7 @@ class Depth:
         return None if band.lowest < 2 else (self.ground.banded_cost(band, off).times(count), count)
 
     def _off(self, run: BandRun, dropped: Set[Hashable]) -> tuple[int, ...]:
-        """Which operands of each task of a run are in L2, as bits of ``OFF``."""
+        """Operands of each task of a run that are in L2, as bits of ``OFF``."""
         stays = self.off[run.first : run.last + 1]
         if dropped:
             for i in range(run.first, run.last + 1):
@@ -235,7 +235,7 @@ class Depth:
         return tuple(map(or_, stays, run.within))
 
     def _dropping(self, value: ResidentValue, run: BandRun) -> Cost:
-        """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
+        """Cost of a value outside of a run if it does not stay: there it is sent to DRAM and read from it."""
         outside = (cost for i, cost in self._sent(value) if not run.first <= i <= run.last)
         return total(outside)
 

@@ -1,4 +1,4 @@
-"""What a program moves beyond the least, tensor by tensor, and why it did not stay in L2.
+"""Bytes that a program moves beyond the least, tensor by tensor, and why the tensor did not stay in L2.
 
 The least is inputs and outputs once, constants and weights once (``hexane.timing.traffic``).
 """
@@ -16,7 +16,7 @@ from hexane.codegen.residency.values import ResidentValue
 
 
 class Cause(StrEnum):
-    """Why bytes move that need not."""
+    """Reason for bytes that move without need."""
 
     SIZE = "larger than L2"
     ROOM = "no room beside others"
@@ -46,7 +46,7 @@ class Detour:
 
 @dataclass
 class _Count:
-    """What is counted of one tensor."""
+    """Counts of one tensor."""
 
     name: str
     written: int = 0

@@ -1,4 +1,4 @@
-"""What the search for bands knows of a program whatever stays in L2: how its tasks walk, and which runs can be cut.
+"""Analysis of a program for the search for stripes, whatever stays in L2: walks of its tasks, runs that can be cut.
 
 It is found once; every form that is tried (``search``) asks for the same runs, rows and prices.
 """
@@ -124,7 +124,7 @@ class Ground:
 
     @cached_property
     def layouts(self) -> dict[Hashable, RowLayout]:
-        """How each buffer would stand in L2."""
+        """Layout of each buffer in L2."""
         return {key: RowLayout(grid) for key, grid in self.grids.items()}
 
     @cached_property
@@ -185,7 +185,7 @@ class Ground:
         return True
 
     def _place(self, at: tuple[int, str]) -> Places | None:
-        """What of its buffer an end covers; None where that is not known."""
+        """Part of its buffer that an end covers; None where that is not known."""
         if at not in self._places:
             end, key = next(walk for walk in self.walks[at[0]] if walk[0].side == at[1])
             grid = self.grids.get(key)

@@ -1,4 +1,4 @@
-"""What a task waits for, read from the regions that it and the tasks before it touch.
+"""Waits of a task, read from the regions that it and the tasks before it touch.
 
 The alias fields of L2 speak of the last task of either unit, and whoever waits for that one has waited for those before
 it (docs/reference/hazards.md).
@@ -116,7 +116,7 @@ def _waits(
 
 
 class EndBytes(NamedTuple):
-    """What is in L2 of one end at one time."""
+    """Regions of one end in L2 at one time."""
 
     start: int
     stop: int
@@ -166,7 +166,7 @@ def _parts(plan: Plan, index: int) -> list[EndBytes]:
 
 @dataclass
 class _Past:
-    """What the tasks of one unit read and wrote that no task has waited for."""
+    """Reads and writes of one unit's tasks that no task has waited for."""
 
     read: list[EndBytes] = field(default_factory=list)
     written: list[EndBytes] = field(default_factory=list)
@@ -215,7 +215,7 @@ def _complete(plan: Plan, before: str, parts: list[EndBytes], past: dict[str, _P
 
 
 def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> After:
-    """What a source waits for, as the target writes it."""
+    """Waits of a source, as the target writes them."""
     after = plan.reads.after
     if side == SOURCE:
         if plan.reads.type is SourceType.STRIPS:

@@ -1,4 +1,4 @@
-"""Where the rows of a buffer stand in L2, and a walk through DRAM as a region of it.
+"""Layout of a buffer's rows in L2, and a walk through DRAM as a region of it.
 
 In DRAM a tensor is a grid of rows: [image][channel][row]; in L2 it is [image][row][channel] with its own strides
 (docs/reference/engine-h13.md 6, 7.1). A walk that steps through the grid by a constant step in each axis is a region.
@@ -141,7 +141,7 @@ def grid_of(ends: Sequence[TaskOperand], shape: tuple[int, int, int, int, int] |
 
 
 def _turns(ends: Sequence[TaskOperand], row: int, plane: int) -> int:
-    """How many walks do not step from row to row by rows and from channel to channel by planes of these bytes."""
+    """Number of walks that do not step from row to row by rows and from channel to channel by planes of these bytes."""
     return sum(
         (end.extents.h > 1 and not (end.dma.row % row == 0 and 0 < end.dma.row < plane))
         or (end.extents.c > 1 and (end.dma.plane < plane or end.dma.plane % plane != 0))

@@ -1,4 +1,4 @@
-"""What a search finds out about plans, once: the forms of a program that it compares share most of them."""
+"""Facts about plans that a search needs, computed once: the forms of a program that it compares share most of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH = {SOURCE: 8, RESULT: 16}
 
 @dataclass(eq=False)
 class PlanFacts:
-    """What follows from one plan alone, wherever in a program it stands; ends are those of task 0."""
+    """Facts that follow from one plan alone, wherever in a program it stands; ends are those of task 0."""
 
     plan: Plan
     turned: dict[int, Plan] = field(default_factory=dict)

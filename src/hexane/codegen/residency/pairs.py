@@ -47,7 +47,7 @@ Price = Callable[[Sequence[Plan]], float]
 
 @dataclass
 class Locks:
-    """Whether two tasks would gain as a pair, should all that they read and write stay in L2."""
+    """True where two tasks would gain as a pair, should all that they read and write stay in L2."""
 
     price: Price
     limits: Generation

@@ -1,4 +1,4 @@
-"""Which form of a program is the cheapest: whole maps, or some of its tasks in bands of rows."""
+"""Search for the cheapest form of a program: whole maps, or some of its tasks in stripes of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors may stay in L2 between tasks: every walk through them must be a region there."""
+"""Tensors that may stay in L2 between tasks: every walk through them must be a region there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Identity = Callable[[Buffer, int], Hashable]
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a buffer: ``shape`` as ``grid_of`` takes it, its bytes, and whether the caller sees it."""
+    """Facts of a buffer: ``shape`` as ``grid_of`` takes it, its bytes, and whether the caller sees it."""
 
     shape: tuple[int, int, int, int, int] | None
     size: int
@@ -68,7 +68,7 @@ class ResidentValue:
 
     @cached_property
     def places(self) -> list[Places | None]:
-        """What of the tensor each end covers."""
+        """Part of the tensor that each end covers."""
         grid = self.layout.grid
         return [places_of(walk, end.extents, end.element, grid) for walk, end in zip(self.walks, self.ends)]
 
@@ -80,7 +80,7 @@ class ResidentValue:
 
     @cached_property
     def loaders(self) -> frozenset[int]:
-        """Which of the ends bring it from DRAM."""
+        """Ends that bring it from DRAM."""
         return frozenset([place for place, end in enumerate(self.ends) if end.side != RESULT][: self.loaded])
 
     def is_whole(self, end: TaskOperand) -> bool:
@@ -91,7 +91,7 @@ class ResidentValue:
 
     @cached_property
     def in_parts(self) -> bool:
-        """Whether some task writes or reads a part, or the result goes to DRAM too: no program of Apple's shows it."""
+        """True where a task writes or reads a part, or the result goes to DRAM too: no program of Apple's shows it."""
         return self.written or any(end.dma is not None and not self.is_whole(end) for end in self.ends)
 
     @property
@@ -101,7 +101,7 @@ class ResidentValue:
 
     @property
     def form(self) -> tuple[Hashable, ...]:
-        """What tells it from other stays of tensors of a program."""
+        """Key that tells it from other stays of tensors of a program."""
         return self.key, self.first, self.last, self.size, self.written, self.loaded
 
     def at(self, indices: Sequence[int]) -> ResidentValue:
@@ -114,7 +114,7 @@ class ResidentValue:
         return value
 
     def _take(self, names: tuple[str, ...], other: ResidentValue) -> None:
-        """What is found out about another value already, and holds for this one."""
+        """Facts of another value that hold for this one."""
         found = vars(other)
         vars(self).update({name: found[name] for name in names if name in found})
 
@@ -180,7 +180,7 @@ class ResidentValue:
 
 
 def found_in_l2(values: Iterable[ResidentValue], count: int) -> list[int]:
-    """What each task finds or leaves in L2 as part of a value: bits of ``OFF``, or of ``BOTH`` if it moves as well."""
+    """Ends of each task that are part of a value in L2: bits of ``OFF``, or of ``BOTH`` if it moves as well."""
     bits = [0] * count
     for value in values:
         moving = value.written or value.loaded
@@ -197,7 +197,7 @@ MOST_LOADERS = 64
 
 
 def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
-    """How many readers from an end on bring all of the tensor that is in DRAM by then; 0 if they do not.
+    """Number of readers from an end on that bring all of the tensor that is in DRAM by then; 0 if they do not.
 
     What is written meanwhile stays in L2 alone: no reader may bring it, or bring older data over it.
     """

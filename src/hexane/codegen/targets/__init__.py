@@ -1,4 +1,4 @@
-"""What the compiler has to know of each generation: one file each (limits, choices, spellings, headers, channels)."""
+"""Targets of the compiler, one file a generation (limits, choices, spellings, headers, channels)."""
 
 from hexane.codegen.targets.base import Places, Target
 from hexane.codegen.targets.table import target_named, target_of, targets

@@ -31,7 +31,7 @@ COUNTERS = {
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the linker put a task's operands: a buffer's distance from its channel, its channel, its kernel's bytes.
+    """Places of a task's operands by the linker: a buffer's distance from its channel, its channel, its kernel's bytes.
 
     ``kernel_slot`` is the channel of kernels that no task wrote.
     """
@@ -75,7 +75,7 @@ class Target:
 
     @cached_property
     def counters(self) -> tuple[tuple[str, str, int], ...]:
-        """What a task counts: the name in a plan, in words, and the largest number that the field holds."""
+        """A count in a task: the name in a plan, in words, and the largest number that the field holds."""
         roles = roles_of(self.generation)
         return tuple((name, words, roles.handle(role).limit) for name, (words, role) in COUNTERS.items())
 

@@ -71,7 +71,7 @@ class H13(Target):
         return values
 
     def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        """What a PE task says to the neural cores: no kernel, and whether PE tasks stand around it.
+        """Words of a PE task to the neural cores: no kernel, and whether PE tasks stand around it.
 
         Source: docs/reference/engine-h13.md 4.8.
         """

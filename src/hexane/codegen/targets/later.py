@@ -1,4 +1,4 @@
-"""What H15 and every later generation share: a configuration of source 2, numbers of full width, system cache hints."""
+"""Parts that H15 and later generations share: a configuration of source 2, full-width numbers, system cache hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Core ML model says of itself: inputs and outputs as features, images, metadata."""
+"""Description inside a Core ML model: inputs and outputs as features, images, metadata."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def features(description: Any, kind: str, function: str | None = None) -> list[A
 
 
 def predicted_features(model: Any) -> tuple[str, str]:
-    """What a classifier calls its label and its probabilities; empty where it does not say."""
+    """Names of a classifier's label and probabilities; empty where it does not say."""
     return model.description.predictedFeatureName, model.description.predictedProbabilitiesName
 
 

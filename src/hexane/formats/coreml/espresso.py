@@ -20,7 +20,7 @@ MOST_NAMED = 8
 
 
 def described(folder: Path) -> str | None:
-    """What the Espresso network of a ``.mlmodelc`` folder has, in one line; None where there is none.
+    """Contents of the Espresso network of a ``.mlmodelc`` folder, in one line; None where there is none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where a Core ML model's parts lie: ``.mlpackage`` folders and ``.mlmodel`` files (docs/reference/mil.md 4)."""
+"""Files of a Core ML model: ``.mlpackage`` folders and ``.mlmodel`` files (docs/reference/mil.md 4)."""
 
 from __future__ import annotations
 

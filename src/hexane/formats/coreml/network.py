@@ -84,7 +84,7 @@ class NetworkReader:
         return made[-1]
 
     def classifier_names(self) -> tuple[str, str]:
-        """What the model calls the label and the probabilities."""
+        """Names of the label and the probabilities in the model."""
         description = self.model.description
         return (
             description.predictedFeatureName or "classLabel",

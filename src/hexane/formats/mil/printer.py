@@ -35,7 +35,7 @@ Source: docs/reference/mil.md 2.1.
 
 
 class WeightCollector:
-    """Where the printer puts large constants: the file of the name ``path``, built by ``writer``.
+    """Place for large constants of the printer: the file of the name ``path``, built by ``writer``.
 
     Constants of the files ``mutable`` stay there, at their offsets (``hexane.formats.mutable``).
     """

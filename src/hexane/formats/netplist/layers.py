@@ -1,4 +1,4 @@
-"""What each kind of unit computes, in MIL's operations.
+"""Layers of each kind of unit, in MIL's operations.
 
 Tensors are N C H W, or N C D H W in a network where a depth above 1 occurs. The formulas of Conv, Neuron, GOC,
 ScaledElementWise and Concat are those of the early programs (docs/reference/engine-h13.md 4.11); the other names speak

@@ -212,7 +212,7 @@ class _Network:
         return value
 
     def _narrowed(self, value: Value, kind: str, where: str) -> Value:
-        """What a unit with a narrow OutputType hands on: rounded and clipped to whole numbers."""
+        """Result of a unit with a narrow OutputType: rounded and clipped to whole numbers."""
         if kind == "Float16":
             return value
         if kind in ("UInt8", "Int8"):

@@ -46,7 +46,7 @@ Rule = Callable[["PlistUnits", Op], None]
 
 
 def refused(op: Op, why: str) -> UnsupportedError:
-    """What is raised for an op that a plist does not say."""
+    """Error for an op that a plist does not say."""
     return UnsupportedError(
         f"is not written to net.plist: {why}",
         where=op.describe(),

@@ -1,4 +1,4 @@
-"""What runs in the process that onnx's own C++ has to itself: reads requests from its input, writes answers.
+"""Process for onnx's own C++: reads requests from its input, writes answers.
 
 It stands alone, since it is started by its path, without site-packages: with the bare extension module it is there in
 a twentieth of a second. Requests and answers are a length, a JSON header and byte strings (see `send` and `receive`).
@@ -119,7 +119,7 @@ ACTIONS: dict[str, Callable[..., bytes]] = {
 
 
 def answer(action: str, blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """What an action gives, or its error in words."""
+    """Result of an action, or its error in words."""
     try:
         return {}, [ACTIONS[action](*blobs)]
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a translator sees of its node: operands, attributes, the op set, what the file declares of the results."""
+"""A node as its translator sees it: operands, attributes, the op set, what the file declares of the results."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class NodeContext:
         return index < len(self.node.output) and bool(self.node.output[index])
 
     def declared(self, index: int = 0) -> TensorType | None:
-        """What the file or ONNX's inference says of result ``index``: None unless type and shape are known."""
+        """Type of result ``index`` by the file or ONNX's inference: None unless type and shape are known."""
         if index >= len(self.node.output):
             return None
         return self.importer.declared.get(self.node.output[index])

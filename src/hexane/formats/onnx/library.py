@@ -119,7 +119,7 @@ def start() -> None:
 
 
 def call(action: str, *blobs: bytes, where: str) -> bytes:
-    """What an action of `child` gives.
+    """Result of an action of `child`.
 
     Raises
     ------

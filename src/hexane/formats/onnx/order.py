@@ -39,7 +39,7 @@ def names_taken(node: Any) -> Iterator[str]:
 
 
 def outer_names(node: Any) -> Iterator[str]:
-    """What the inner graphs of a node take from outside, each name once for each graph."""
+    """Names that the inner graphs of a node take from outside, each once for each graph."""
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}

@@ -78,7 +78,7 @@ def inline(model: Any, where: str) -> Any:
 
 
 def _asked(action: str, model: Any, kind: type[FormatError | UnsupportedError], what: str, where: str) -> Any:
-    """What onnx makes of a model, in the process that it has for itself."""
+    """Preparation of a model by onnx, in the process that it has for itself."""
     try:
         return type(model).FromString(library.call(action, model.SerializeToString(), where=where))
     except library.LibraryRefusal as error:

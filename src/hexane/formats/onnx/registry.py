@@ -1,4 +1,4 @@
-"""Which ONNX op becomes what: one translator per op, in the files of ``hexane/formats/onnx/ops``."""
+"""Table of ONNX ops: one translator per op, in the files of ``hexane/formats/onnx/ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules that write ONNX share: a model under construction, and the table of rules by op."""
+"""Parts that the rules that write ONNX share: a model under construction, and the table of rules by op."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def writes(*types: str) -> Callable[[Rule], Rule]:
 
 
 def refused(op: Op, why: str) -> UnsupportedError:
-    """What is raised for an op that ONNX does not say, with the op's name."""
+    """Error for an op that ONNX does not say, with the op's name."""
     return UnsupportedError(
         f"is not written to ONNX: {why}", where=op.describe(), hint="write .mlpackage or .mil", code=Reason.OPERATION
     )

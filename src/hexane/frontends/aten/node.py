@@ -1,4 +1,4 @@
-"""What a translator sees of its node: operands by the schema's names, the results that PyTorch itself declares."""
+"""A node as its translator sees it: operands by the schema's names, the results that PyTorch itself declares."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class AtenNode:
 
     @property
     def results(self) -> tuple[Any, ...]:
-        """What PyTorch says of the results (fake tensors)."""
+        """Types of the results by PyTorch (fake tensors)."""
         value = self.node.meta["val"]
         return tuple(value) if isinstance(value, tuple | list) else (value,)
 

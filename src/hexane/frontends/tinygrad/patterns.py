@@ -1,4 +1,4 @@
-"""What tinygrad spells out of powers of two and comparisons, under the name that the engine has for it."""
+"""Functions that tinygrad spells out of powers of two and comparisons, under the name that the engine has for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _near(value: float | None, wanted: float) -> bool:
 
 
 def times(u: Any, wanted: float) -> Any:
-    """What is multiplied by a number; None where that is something else."""
+    """Operand that is multiplied by a number; None where that is something else."""
     if is_op(u, "MUL"):
         for one, other in ((u.src[0], u.src[1]), (u.src[1], u.src[0])):
             if _near(number(other), wanted):
@@ -46,7 +46,7 @@ def times(u: Any, wanted: float) -> Any:
 
 
 def plus(u: Any, wanted: float) -> Any:
-    """What a number is added to; None where that is something else."""
+    """Operand that a number is added to; None where that is something else."""
     if is_op(u, "ADD"):
         for one, other in ((u.src[0], u.src[1]), (u.src[1], u.src[0])):
             if _near(number(other), wanted):

@@ -348,7 +348,7 @@ def _widens(u: Any) -> bool:
 
 
 def _computed(u: Any) -> np.ndarray:
-    """What tinygrad computes of a tensor that depends on no input: random weights, assignments, bits."""
+    """Values of a tensor that depends on no input, by tinygrad: random weights, assignments, bits."""
     from tinygrad import Tensor
 
     try:

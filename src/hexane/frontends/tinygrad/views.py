@@ -1,4 +1,4 @@
-"""Which element of its source each element of a view is, and what that says: strides along the source's axes.
+"""Elements of a view by their places in its source, and what that says: strides along the source's axes.
 
 tinygrad has no convolution, product of matrices or pooling: it has views (reshapes, permutations, windows made of
 repeated copies) whose products are summed. A view whose coordinates are affine in its own axes tells what was meant.
@@ -59,7 +59,7 @@ def _reshape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def flips(u: Any) -> tuple[bool, ...]:
-    """Which axes a FLIP turns."""
+    """Axes that a FLIP turns."""
     if u.arg is not None and all(isinstance(entry, bool) for entry in u.arg):
         return tuple(u.arg)
     axes = set(u.arg if u.arg is not None else numbers(u.src[1]))

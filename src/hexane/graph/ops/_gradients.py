@@ -1,4 +1,4 @@
-"""What derivatives of several families share."""
+"""Parts that derivatives of several families share."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def joined(parts: Sequence[Formula], axis: int) -> Formula:
 def tap(
     term: Formula, offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]
 ) -> Formula:
-    """What one kernel position of a convolution over [N, C, *D] meets, [N, C, *out]."""
+    """Elements that one kernel position of a convolution over [N, C, *D] meets, [N, C, *out]."""
     begin = [0, 0, *(k * dilation for k, dilation in zip(offset, spread))]
     end = [*term.shape[:2], *(b + (n - 1) * s + 1 for b, n, s in zip(begin[2:], out, steps))]
     if (begin, end) == ([0] * term.rank, list(term.shape)) and max(steps) == 1:

@@ -64,7 +64,7 @@ def _read_type(input: Type) -> TensorType:
 
 @op("read_state", "input:state", infer=_read_type, special=True, derivative=_STATES)
 def read_state(run: Any, operation: Op) -> Any:
-    """What the state holds."""
+    """Contents of the state."""
     return run.environment[operation.inputs["input"]]
 
 
@@ -164,7 +164,7 @@ def _place(ls: list[Any], index: np.ndarray) -> int:
 
 @op("list_length", "ls:list", infer=lambda ls: TensorType("int32"), derivative=_LISTS)
 def list_length(ls: list[Any]) -> np.ndarray:
-    """How many elements the list has."""
+    """Number of elements in the list."""
     return np.int32(len(ls))  # type: ignore[return-value]
 
 

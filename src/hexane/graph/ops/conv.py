@@ -117,7 +117,7 @@ _CONV = "x:T weight:U bias:U? strides:ints? pad_type:str='valid' pad:ints? dilat
 
 
 def image_gradient(grad: Formula, weight: Formula, extents: Sequence[int], geometry: Geometry, groups: int) -> Formula:
-    """What a convolution's result gives back to its image [N, C, *extents]: the transposed convolution.
+    """Gradient of a convolution's image [N, C, *extents]: the transposed convolution.
 
     Of an image that pads cropped, what was taken away gets zeros.
     """

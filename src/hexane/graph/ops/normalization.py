@@ -48,7 +48,7 @@ def _normal(x: Formula, over: Sequence[int], epsilon: float) -> tuple[Formula, F
 
 
 def _normal_gradient(d: Derivation, grad: Formula, over: Sequence[int]) -> Formula:
-    """What is left of a gradient without its mean and without its share along the normalised x."""
+    """Rest of a gradient without its mean and without its share along the normalised x."""
     normal, scale = _normal(d.x, over, d.epsilon)
     along = (grad * normal).reduce_mean(axes=list(over), keep_dims=True)
     return (grad - grad.reduce_mean(axes=list(over), keep_dims=True) - normal * along) * scale

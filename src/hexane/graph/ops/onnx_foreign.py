@@ -137,5 +137,5 @@ CONTROL = frozenset(("If", "Loop", "Scan"))
 
 
 def kind_of(op: Op) -> str:
-    """What an op is called where it came from: the node's type of one that only onnxruntime runs."""
+    """Name of an op where it came from: the node's type of one that only onnxruntime runs."""
     return str(op.arg("kind")) if op.type == FOREIGN else op.type

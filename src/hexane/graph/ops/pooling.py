@@ -75,7 +75,7 @@ _POOL = "x:T kernel_sizes:ints strides:ints? pad_type:str pad:ints? ceil_mode:bo
 
 
 def _back_to_image(d: Derivation, grad: Formula, kernel: np.ndarray, pads: Any) -> Formula:
-    """What windows give back, ``grad`` [N, C, *out]: by a kernel [T, 1, *K] that serves every T channels."""
+    """Gradient through windows, ``grad`` [N, C, *out]: by a kernel [T, 1, *K] that serves every T channels."""
     steps, _, _, out = _geometry(d)
     groups = grad.shape[1] // kernel.shape[0]
     weight = d.constant(np.tile(kernel, (groups, *(1,) * (kernel.ndim - 1))), grad)
@@ -138,7 +138,7 @@ def max_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad:
 
 
 def _counts(x: Sequence[int], kernel_sizes: Sequence[int], geometry: Any, exclude_padding: bool) -> list[np.ndarray]:
-    """How many elements the mean of each window counts, axis by axis."""
+    """Number of elements that the mean of each window counts, axis by axis."""
     steps, pads, _, out = geometry
     counts = []
     for extent, k, stride, count, (before, after) in zip(x[2:], kernel_sizes, steps, out, pads):

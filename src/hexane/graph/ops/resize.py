@@ -22,7 +22,7 @@ SAMPLING_MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CO
 
 
 def sample_points(extent: int, count: int, mode: str) -> np.ndarray:
-    """Where each of ``count`` results lies on an axis of ``extent`` elements, float64, within [0, extent - 1]."""
+    """Places of ``count`` results on an axis of ``extent`` elements, float64, within [0, extent - 1]."""
     i = np.arange(count, dtype=np.float64)
     if mode == "DEFAULT":
         points = i * (extent / count)

@@ -82,7 +82,7 @@ def _by_index_type(x: TensorType, begin: Any, end: Any, **rest: Any) -> TensorTy
 
 
 def places_of(op: Op) -> list[range]:
-    """Which elements along each axis a ``slice_by_size`` or ``slice_by_index`` of constant bounds takes."""
+    """Elements along each axis that a ``slice_by_size`` or ``slice_by_index`` of constant bounds takes."""
     shape = op.inputs["x"].shape
     if op.type == "slice_by_size":
         index: tuple[Any, ...] = _by_size(shape, op.arg("begin"), op.arg("size"))

@@ -40,7 +40,7 @@ class Feature:
     text: str = ""
 
     def taken(self, given: Any) -> np.ndarray:
-        """What the caller gave, as the network takes it. UsageError for another kind, mode or size."""
+        """Inputs of the caller, as the network takes them. UsageError for another kind, mode or size."""
         if self.kind == IMAGE:
             return self._picture(given)
         if self.kind in (STRING, DICTIONARY):

@@ -42,7 +42,7 @@ PIECE = 1 << 24
 
 
 class MLState:
-    """What a model keeps between predictions, from :meth:`MLModel.make_state`."""
+    """State of a model between predictions, from :meth:`MLModel.make_state`."""
 
     def __init__(self, arrays: dict[str, np.ndarray]) -> None:
         self.arrays = arrays
@@ -259,7 +259,7 @@ class MLModel:
         return self._units if words is None else words[self._units]
 
     def _is_multifunction(self) -> bool:
-        """What coremltools' own tools ask."""
+        """Attributes that coremltools' own tools ask for."""
         return self._spec is not None and len(self._spec.description.functions) > 0
 
     @property
@@ -294,13 +294,13 @@ class MLModel:
 
     @property
     def user_defined_metadata(self) -> MutableMapping[str, str]:
-        """What the maker wrote beside the model; it can be changed."""
+        """Metadata of the model's maker; they can be changed."""
         words: MutableMapping[str, str] = {} if self._spec is None else self._spec.description.metadata.userDefined
         return words
 
     @property
     def report(self) -> Report:
-        """What runs where, for every size compiled so far (none before the first prediction)."""
+        """Placement for every size compiled so far (none before the first prediction)."""
         device = self.device if isinstance(self.device, str) else self.device.name
         return Report(self._units, self.chip, device, tuple(size.row() for size in self._sizes.values()))
 
@@ -405,7 +405,7 @@ class CompiledMLModel(MLModel):
 
 
 def _holds_program(message: Any) -> bool:
-    """Whether a model is an ML program, or a pipeline with one in it."""
+    """True where a model is an ML program, or a pipeline with one in it."""
     kind = message.WhichOneof("Type")
     if kind == "pipeline":
         return any(map(_holds_program, message.pipeline.models))

@@ -28,7 +28,7 @@ class Size(Protocol):
         """New states, all zero."""
 
     def row(self) -> Row:
-        """What is where."""
+        """Placement of the ops."""
 
 
 class OnHost:
@@ -101,7 +101,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What a model does: its compute units, the chip and the device, and a row for each size compiled so far."""
+    """Behaviour of a model: its compute units, the chip and the device, and a row for each size compiled so far."""
 
     compute_units: str
     chip: str

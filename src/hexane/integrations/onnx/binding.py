@@ -113,7 +113,7 @@ class IOBinding:
         self._bound[name] = array
 
     def feed(self) -> dict[str, np.ndarray]:
-        """What is bound to the inputs."""
+        """Arrays bound to the inputs."""
         return dict(self._feed)
 
     def output_names(self) -> list[str]:

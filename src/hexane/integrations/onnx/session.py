@@ -38,7 +38,7 @@ MOST_PROGRAMS = 16
 
 @dataclass(frozen=True)
 class Options:
-    """How a session compiles and runs: the words of ``hexane.compile`` and ``Program.run``.
+    """Options of a session: the words of ``hexane.compile`` and ``Program.run``.
 
     ``strict`` refuses a network of which anything would run on the host.
     """
@@ -127,7 +127,7 @@ class InferenceSession:
         return list(self._signature.overridable)
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Who made the model."""
+        """Maker of the model."""
         return self._signature.meta
 
     def get_providers(self) -> list[str]:
@@ -140,7 +140,7 @@ class InferenceSession:
         return {name: chosen if name == PROVIDER else {} for name in self.get_providers()}
 
     def get_session_options(self) -> Any:
-        """What was given."""
+        """Options as given."""
         return self._sess_options
 
     # --------------------------------------------------------------------------------------------------- running

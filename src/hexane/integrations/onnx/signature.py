@@ -1,4 +1,4 @@
-"""What an ONNX file declares of itself: inputs and outputs with symbolic extents, and who made it."""
+"""Declarations of an ONNX file: inputs and outputs with symbolic extents, and its maker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What onnxruntime's ``get_modelmeta`` tells."""
+    """Metadata as in onnxruntime's ``get_modelmeta``."""
 
     producer_name: str = ""
     graph_name: str = ""

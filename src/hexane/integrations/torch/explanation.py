@@ -24,7 +24,7 @@ class Explanation:
 
     @property
     def whole(self) -> bool:
-        """Whether one program holds everything, with nothing on any host."""
+        """True where one program holds everything, with nothing on any host."""
         return (
             self.graphs == 1 and len(self.parts) == 1 and not self.left and not self.graph_breaks
             and not self.parts[0].host

@@ -23,7 +23,7 @@ from hexane.runtime.devices import LEVELS, device_named
 
 @dataclass(frozen=True)
 class Options:
-    """How parts are compiled and where they run: ``torch.compile(..., options={"chip": "M2"})``."""
+    """Options for parts of a module: ``torch.compile(..., options={"chip": "M2"})``."""
 
     chip: str = "M1"
     device: Any = "emulator"

@@ -35,7 +35,7 @@ DirectiveHandler = Callable[[Directive], None]
 
 @dataclass
 class Assembly:
-    """What a text says: ``encode_stream(assembly.tasks, assembly.generation)`` are its bytes."""
+    """Contents of a text: ``encode_stream(assembly.tasks, assembly.generation)`` are its bytes."""
 
     generation: str
     tasks: list[Task] = field(default_factory=list)

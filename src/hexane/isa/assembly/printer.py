@@ -143,7 +143,7 @@ def _task(
 
 
 def _words(name: str) -> int:
-    """How many words ``Block.Register`` or ``Block.Register[2..5]`` names."""
+    """Number of words that ``Block.Register`` or ``Block.Register[2..5]`` names."""
     first, dots, last = name.partition("[")[2].rstrip("]").partition("..")
     return int(last) - int(first) + 1 if dots else 1
 

@@ -93,7 +93,7 @@ class Directive:
 
 
 class LineProblem(Exception):
-    """What is wrong, and in which column (from 1); the reader of the file adds line and name."""
+    """Error and its column (from 1); the reader of the file adds line and name."""
 
     def __init__(self, message: str, column: int, hint: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What the streams of a generation have of their own: one record of facts per generation.
+"""Facts of the streams of a generation: one record per generation.
 
 The facts are Apple's words (150 tasks of H14, 35 of H15, 138 of H16, compared word by word in
 ``tests/isa/test_compose.py``); those of H17 and later are taken from H16 and their register tables (INFERRED).
@@ -63,7 +63,7 @@ ONE_CELL = 0x20  # an idle lane or side channel: its hint alone
 
 @dataclass(frozen=True)
 class Rules:
-    """How one generation's streams are written.
+    """Rules for writing one generation's streams.
 
     Attributes
     ----------

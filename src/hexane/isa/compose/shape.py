@@ -1,4 +1,4 @@
-"""What a task's fields say about its operands: extents, which strides count, which bytes of L2 each covers.
+"""Operands by a task's fields: extents, which strides count, which bytes of L2 each covers.
 
 Which strides Apple's compiler writes follows from the extents: a stride counts where its axis has a second element. The
 same extents give the L2 pages that hold live data between tasks.
@@ -37,7 +37,7 @@ Get = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class TaskExtents:
-    """How often an operand steps along each axis, and the elements of one row."""
+    """Number of steps of an operand along each axis, and the elements of one row."""
 
     width: int
     row: int
@@ -121,7 +121,7 @@ class TaskShape:
         return base, base + row + sum((extents.steps(axis) - 1) * step[axis] for axis in AXES)
 
     def resident(self) -> list[int]:
-        """Where the sources that stand in L2 begin."""
+        """Start of the sources that stand in L2."""
         get = self.get
         first = [] if self.reads_first else [CELL * get("L2.SourceBase.Addr")]
         second = self.two_operands and not self.reads_second

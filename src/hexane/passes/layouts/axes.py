@@ -1,4 +1,4 @@
-"""Which axis of one tensor is which of another: regions of ops that work in any order of axes.
+"""Correspondence of the axes of tensors: regions of ops that work in any order of axes.
 
 An op is *free* when it can take its operands and give its results with the axes in another order, all in the same one:
 element-wise ops, concatenations, slices, paddings, reductions, and convolutions as far as rows and columns go. A

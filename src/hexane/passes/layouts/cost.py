@@ -1,4 +1,4 @@
-"""What an order of axes costs a region: the price of its copies on the chip that is compiled for, in microseconds.
+"""Cost of an order of axes for a region: the price of its copies on the chip that is compiled for, in microseconds.
 
 Everything that the cost depends on is read from the ops once (``terms``): numbers, no ops. Pricing an order is then
 arithmetic on a few hundred small tuples, since a region has many ops of one kind and shape.
@@ -102,7 +102,7 @@ def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[in
 
 
 def terms(region: FreeRegion) -> Counter[Term]:
-    """What a region's cost depends on, equal terms counted."""
+    """Terms that a region's cost depends on, equal ones counted."""
     found: Counter[Term] = Counter()
     for value in (*region.made_outside, *region.used_outside):
         found[Term("edge", tuple(value.shape), region.classes[value])] += 1

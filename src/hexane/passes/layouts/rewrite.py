@@ -174,7 +174,7 @@ class _Rewriting:
         self.stored: dict[Value, Value] = {}  # declared tensor -> tensor in memory
 
     def run(self) -> int:
-        """How many ops were made anew. Old ones go at the end: one whose result is only seen as it stands in memory has
+        """Number of ops made anew. Old ones go at the end: one whose result is only seen as it stands in memory has
         it in its declared order until then, and nothing in between has to turn it back."""
         old = []
         for op in self.region.ops:
@@ -196,7 +196,7 @@ class _Rewriting:
         return len(old)
 
     def _result(self, value: Value, result: Value, op: Op) -> Value:
-        """What its users take in place of an op's result; itself where all of them look for what is stored."""
+        """Operand for its users in place of an op's result; itself where all of them look for what is stored."""
         turned = self.order.perm(value, op) != tuple(range(len(value.shape)))
         if turned and value not in self.outside:
             self.stored[value] = result
@@ -269,7 +269,7 @@ class _Rewriting:
         return self.builder.op(op.type, opset=op.opset, **{**op.inputs, **changed})
 
     def _place(self, value: Value, axis: int, op: Op) -> int:
-        """Where an axis stands in memory."""
+        """Place of an axis in memory."""
         return self.order.perm(value, op).index(axis % len(value.shape))
 
     def _arguments(self, op: Op) -> dict[str, Any]:

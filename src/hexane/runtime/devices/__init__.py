@@ -1,4 +1,4 @@
-"""Which device runs a program. Every file of this folder is a device, by its name; a new one is a new file.
+"""Devices that run programs. Every file of this folder is a device, by its name; a new one is a new file.
 
 A file has ``describe(machine)``, which gives a ``hexane.runtime.record.DeviceRecord`` and opens nothing, and
 ``open_device(flavour)``, which gives a ``hexane.program.run.Device`` or says why there is none here. What stands behind

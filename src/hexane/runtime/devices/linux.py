@@ -63,11 +63,11 @@ class LoadedSegment:
 
     @property
     def seconds(self) -> float:
-        """What the last call of the driver took."""
+        """Duration of the driver's last call."""
         return self.program.seconds
 
     def counters(self) -> dict[str, int]:
-        """What the driver counts, over all programs: ``busy_ns``, ``jobs``; empty where it does not."""
+        """Counters of the driver, over all programs: ``busy_ns``, ``jobs``; empty where it has none."""
         return self.program.device.counters()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where requests leave the process: the kernel, or whatever stands in its place."""
+"""Border at which requests leave the process: the kernel, or whatever stands in its place."""
 
 from __future__ import annotations
 

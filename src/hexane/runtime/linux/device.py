@@ -20,7 +20,7 @@ COUNT = re.compile("[0-9]{1,20}")
 
 @dataclass(frozen=True)
 class Driver:
-    """Who drives a device: version, the ABI that it speaks, the generation whose programs it takes.
+    """Driver of a device: version, the ABI that it speaks, the generation whose programs it takes.
 
     ``flavour`` is "eiln" (the first driver), "hardened" or "in-tree"; the last has the request GET_CAPS.
     """
@@ -302,7 +302,7 @@ class DriverDevice:
     # ---- counters ----------------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, int]:
-        """What the driver counts: ``busy_ns`` of the engine, ``jobs`` done; empty for a driver that does not."""
+        """Counters of the driver: ``busy_ns`` of the engine, ``jobs`` done; empty for a driver that has none."""
         text = self.border.attribute(self.path, "ane_stats") or ""
         pairs = [line.split() for line in text.splitlines()]
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and COUNT.fullmatch(pair[1])}

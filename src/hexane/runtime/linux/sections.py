@@ -102,7 +102,7 @@ def sections_of(image: Image, ports: tuple[SectionPort, ...]) -> dict[int, bytes
 
 
 def digest(sections: Mapping[int, bytes]) -> bytes:
-    """What the driver tells programs apart by: SHA-256 over id, size and bytes of every section, ids ascending."""
+    """Key by which the driver tells programs apart: SHA-256 over id, size and bytes of every section, ids ascending."""
     total = hashlib.sha256()
     for number, content in sorted(sections.items()):
         total.update(struct.pack("<QQ", number, len(content)))

@@ -37,7 +37,7 @@ FAMILY_H13, FAMILY_H14 = 13, 14
 
 
 class Version(ctypes.Structure):
-    """Who drives the device; lengths in and out, texts without a final zero."""
+    """Request for the name of the driver; lengths in and out, texts without a final zero."""
 
     _fields_ = [
         ("major", c_int32),
@@ -59,7 +59,7 @@ class GemClose(ctypes.Structure):
 
 
 class GetCaps(ctypes.Structure):
-    """What the driver of the kernel tree says of itself; the others have no such request."""
+    """Facts that the driver of the kernel tree says of itself; the others have no such request."""
 
     _fields_ = [
         ("flags", c_uint32),

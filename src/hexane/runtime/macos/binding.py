@@ -1,4 +1,4 @@
-"""Which surface goes to which symbol: by the names that a loaded model gives, else in the byte order of names."""
+"""Surfaces by symbol: by the names that a loaded model gives, else in the byte order of names."""
 
 from __future__ import annotations
 

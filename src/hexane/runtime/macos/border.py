@@ -111,7 +111,7 @@ FUNCTIONS: dict[str, SurfaceForm] = {
 
 @dataclass
 class ErrorSlot:
-    """Where a method leaves its NSError; 0 where it left none."""
+    """Address of a method's NSError; 0 where it left none."""
 
     cell: ctypes.c_void_p = field(default_factory=ctypes.c_void_p)
 

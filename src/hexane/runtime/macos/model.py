@@ -68,7 +68,7 @@ class Compiler(Protocol):
 
 @dataclass(frozen=True)
 class SubmissionWay:
-    """How a model is compiled and bound.
+    """Options of a model's compilation and binding.
 
     ``compiler``: another process that compiles; None compiles here, which ``budget`` counts. ``surfaces``:
     "uniform_largest" or "own_size". ``root``: where programs are staged.

@@ -92,7 +92,7 @@ def _widen_inputs(graph: Graph) -> None:
 
 
 def _free_prefix(graph: Graph) -> str:
-    """What no name of the graph begins with."""
+    """Prefix that no name of the graph has."""
     names = {value.name for op in graph.main.walk() for value in op.outputs}
     names |= {value.name for value in graph.main.inputs}
     prefix = "port_"

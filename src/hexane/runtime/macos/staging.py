@@ -29,7 +29,7 @@ _TRIES = 1000
 
 @dataclass
 class _Use:
-    """What this process holds of a folder: models that use it, and the open lock file (-1: no locks here)."""
+    """State of a folder in this process: models that use it, and the open lock file (-1: no locks here)."""
 
     models: int
     lock: int
@@ -54,7 +54,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def staging_root() -> Path:
-    """Where the class looks: the temporary folder of this user."""
+    """Folder in which the class looks: the temporary folder of this user."""
     return Path(tempfile.gettempdir())
 
 

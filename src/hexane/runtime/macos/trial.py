@@ -21,7 +21,7 @@ TIMEOUT_S = 120
 
 
 def tried(border: SystemBorder) -> str:
-    """What came out: GOOD, or what was wrong. A difference also shows whether inputs are bound by name."""
+    """Outcome: GOOD, or what was wrong. A difference also shows whether inputs are bound by name."""
     b = GraphBuilder()
     second, first = b.input("second", SHAPE, "fp16"), b.input("first", SHAPE, "fp16")
     b.output(b.sub(x=first, y=second, name="y"))

@@ -1,4 +1,4 @@
-"""How often one process may compile: an object that counts, warns, refuses, or starts the process again.
+"""Budget of compilations in one process: an object that counts, warns, refuses, or starts the process again.
 
 The real in-memory class leaks: after about 119 compilations in one process every further one fails (restriction R1).
 Programs that train on the engine count, save their state at 100, exec themselves and resume.
@@ -85,7 +85,7 @@ def restart(state: str) -> None:
 
 
 def resumed() -> str | None:
-    """What ``save`` returned before the process was started again; None in a process that was not.
+    """Result of ``save`` before the process was started again; None in a process that was not.
 
     The variable leaves the environment when it is first read: a child is no process that was started again.
     """

@@ -1,4 +1,4 @@
-"""How the classes are called: order, options, surfaces, errors, limits. What ``hexane.mil`` does comes from here."""
+"""Calls of the classes: order, options, surfaces, errors, limits. What ``hexane.mil`` does comes from here."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class RuntimeFault(HexaneError):
 
 
 class ProcessCrash(HexaneError):
-    """What ends the real process: an Objective-C exception that nobody catches."""
+    """End of the real process: an Objective-C exception that nobody catches."""
 
     code = "crash"
 

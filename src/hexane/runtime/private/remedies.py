@@ -1,4 +1,4 @@
-"""What to do about an error of the private runtime: its domain, code and status turned into a sentence."""
+"""Remedies for errors of the private runtime: domain, code and status turned into a sentence."""
 
 from __future__ import annotations
 

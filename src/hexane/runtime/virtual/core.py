@@ -24,7 +24,7 @@ FIRST_FD = 1000
 
 @dataclass(frozen=True)
 class Identity:
-    """What a driver says of itself, and which ABI it speaks."""
+    """Name of a driver, and the ABI that it speaks."""
 
     flavour: str
     version: tuple[int, int, int]
@@ -150,7 +150,7 @@ class VirtualDevice:
     # ---- a process that ends -----------------------------------------------------------------------------------------
 
     def end_process(self, process: int) -> None:
-        """What the kernel does for a process that is gone: its mappings, then its files."""
+        """Work of the kernel for a process that is gone: its mappings, then its files."""
         with self.lock:
             for mapping in [m for m in self.mappings if m.file.process == process]:
                 self.unmap(mapping)
@@ -190,7 +190,7 @@ class VirtualDevice:
         raise NotImplementedError
 
     def left_behind(self) -> list[str]:
-        """What clients have not given back: nothing after the last close of clients that keep the rules."""
+        """Objects that clients have not given back: nothing after the last close of clients that keep the rules."""
         leaks = [f"open file {fd}" for fd in self.files]
         leaks += [f"mapping of {m.buffer.size:#x} bytes" for m in self.mappings]
         leaks += [f"buffer of {b.size:#x} bytes at {b.iova:#x}" for b in self.alive()]

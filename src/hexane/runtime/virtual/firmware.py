@@ -85,7 +85,7 @@ class Firmware:
         return self.processes.setdefault(program, FIRST_PROCESS + len(self.processes))
 
     def prepare(self, program: int, process: int, given: list[FirmwareCall]) -> Callable[[], int]:
-        """What runs a call; FirmwareError for one that is not made for the program."""
+        """Runner of a call; FirmwareError for one that is not made for the program."""
         program_found = self.programs.get(program)
         if program_found is None or self.processes.get(program) != process:
             raise FirmwareError(f"program {program} with process {process} is not there")

@@ -27,7 +27,7 @@ FIRST_OFFSET = 0x1_0000_0000
 
 
 class LinkedDevice(VirtualDevice):
-    """What every driver of ABI 1 does: handles per open file, the lowest free one first."""
+    """Rules of every driver of ABI 1: handles per open file, the lowest free one first."""
 
     hardened = True
 

@@ -104,7 +104,7 @@ class SectionedDevice(VirtualDevice):
         request.offset = request.handle * uapi.PAGE
 
     def dropped(self, buffer: VirtualBuffer) -> None:
-        """What the firmware has seen never goes back to the system: sections stay, other buffers wait for reuse."""
+        """Memory that the firmware has seen never goes back: sections stay, other buffers wait for reuse."""
         if buffer.handles or buffer.mappings or buffer not in self.objects:
             return
         self.objects.remove(buffer)

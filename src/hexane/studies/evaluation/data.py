@@ -123,7 +123,7 @@ def _names(ports: Sequence[Port]) -> str:
 
 
 def read_code(content: Any) -> tuple[Any, str | None]:
-    """What ``dataset()`` of a Python file gives, and the file's name; anything else as it is, without a name.
+    """Result of ``dataset()`` of a Python file, and the file's name; anything else as it is, without a name.
 
     Raises UsageError for a path that is no data set.
     """
@@ -278,7 +278,7 @@ def _of_sequence(samples: Any, ports: tuple[Port, ...], name: str) -> Data:
 
 
 def from_code(path: Path, name: str = "dataset", *args: Any) -> Any:
-    """What a function of a Python file gives."""
+    """Result of a function of a Python file."""
     spec = importlib.util.spec_from_file_location(f"{path.stem} of {path.parent}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -43,7 +43,7 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Until:
-    """When to stop: the interval of the engine's metric, or of its difference to float32, is within ± ``width``."""
+    """Rule to stop: the interval of the engine's metric, or of its difference to float32, is within ± ``width``."""
 
     width: float
     of: str = "metric"
@@ -87,7 +87,7 @@ class Course:
             self.stopped = self._enough()
 
     def _enough(self) -> bool:
-        """Whether the interval is tight enough, asked at 32, 48, 72 ... samples: who looks after every block stops at a
+        """True where the interval is tight enough, at 32, 48, 72 ... samples: who looks after every block stops at a
         lucky one."""
         if self.until is None or self.used == len(self.blocks):
             return False
@@ -121,7 +121,7 @@ class Course:
 
 
 def _looks(count: int) -> int:
-    """How many looks at the interval so many samples are enough for."""
+    """Number of looks at the interval that so many samples are enough for."""
     looks = 0
     while count >= LEAST * LONGER**looks:
         looks += 1

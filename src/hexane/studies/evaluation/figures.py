@@ -1,4 +1,4 @@
-"""What an evaluation says: a metric with its interval on either side, what changed, what was lost, layer by layer."""
+"""Figures of an evaluation: a metric with its interval on either side, what changed, what was lost, layer by layer."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Network:
 
     @property
     def by(self) -> str:
-        """Who computes float32."""
+        """Reference that computes float32."""
         return REFERENCE if self.onnx is None else ONNXRUNTIME
 
     @cached_property

@@ -49,7 +49,7 @@ def code_digest() -> str:
 
 @dataclass(frozen=True)
 class Shared:
-    """What many pieces need: it goes to a worker once. Known by ``digest``.
+    """Data that many pieces need: they go to a worker once. Known by ``digest``.
 
     data : the bytes of a program or a network, or any object that can be pickled.
     passing : the pieces that need it follow each other (a block of samples), so that workers may drop it after them.
@@ -64,7 +64,7 @@ class Shared:
         return cls(digest(data), data)
 
     def opened(self, how: Callable[[bytes], Any]) -> Any:
-        """What ``how`` makes of the bytes; one object in each process."""
+        """Result of ``how`` on the bytes; one object in each process."""
         return _opened((self.digest, f"{how.__module__}.{how.__qualname__}"), lambda: how(self.data))
 
 
@@ -115,7 +115,7 @@ class Piece:
 
 
 def compute(code: str, function: Callable[..., Result], arguments: tuple[Any, ...], *before: Any) -> Result:
-    """What a worker does for a piece. UsageError where its hexane is another one than the caller's."""
+    """Work of a worker on a piece. UsageError where its hexane is another one than the caller's."""
     if code != code_digest():
         raise UsageError("a worker has another hexane than this process", hint="install the same version everywhere")
     return function(*before, *arguments)

@@ -1,4 +1,4 @@
-"""Where pieces are computed, and what became of them."""
+"""Places where pieces are computed, and what became of the pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Counts:
 
 @dataclass
 class Workers:
-    """Where pieces are computed.
+    """Place where pieces are computed.
 
     workers : processes on this machine; 1 is this process, without Dask.
     scheduler : the address of a Dask scheduler, in place of processes of our own.

@@ -24,7 +24,7 @@ MOST_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What a device gave for a question: outputs by name, or why there are none; the fastest call in seconds."""
+    """Answer of a device to a question: outputs by name, or why there are none; the fastest call in seconds."""
 
     question: str
     digest: str

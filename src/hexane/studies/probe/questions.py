@@ -242,6 +242,6 @@ def not_asked(chip: str = "M1") -> dict[str, str]:
 
 
 def choices(hypothesis: str) -> tuple[str, ...]:
-    """What may be assumed, the default first."""
+    """Choices that may be assumed, the default first."""
     row = ALL[hypothesis]
     return (row.default, *(name for name in row.choices if name != row.default))

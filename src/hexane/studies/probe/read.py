@@ -1,4 +1,4 @@
-"""Which hypotheses a file of answers leaves standing: the emulator under every choice against it, bit by bit."""
+"""Hypotheses that a file of answers leaves standing: the emulator under every choice against it, bit by bit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ProbeVerdict:
-    """What becomes of a hypothesis: ``word`` and the choices that stand; ``reason`` in a sentence."""
+    """Verdict on a hypothesis: ``word`` and the choices that stand; ``reason`` in a sentence."""
 
     hypothesis: str
     word: str
@@ -87,7 +87,7 @@ class ProbeReport:
 
     @property
     def note(self) -> str:
-        """What has to be said of the whole file."""
+        """Remarks on the whole file."""
         if self.answers.device.startswith(("virtual", "emulator")):
             return NO_ENGINE
         return APPLE if self.answers.device.startswith(("macos", "coreml")) else ""
@@ -173,7 +173,7 @@ def combinations(question: Question) -> Iterator[Combination]:
 
 
 def compiled(question: Question, chip: str) -> Program | None:
-    """What the emulator runs for a question; None where the arithmetic answers in its place."""
+    """Program that the emulator runs for a question; None where the arithmetic answers in its place."""
     if question.rule is not None or chips.get(chip).generation_name not in WRITTEN:
         return None
     return question.program(chip)
@@ -182,7 +182,7 @@ def compiled(question: Question, chip: str) -> Program | None:
 def predicted(
     question: Question, chip: str, assumed: Combination, program: Program | None = None
 ) -> dict[str, np.ndarray]:
-    """What the emulator gives under a combination; the chip's arithmetic where its programs are not emulated.
+    """Outputs of the emulator under a combination; the chip's arithmetic where its programs are not emulated.
 
     ``program``: of :func:`compiled`, where it is asked more than once.
     """

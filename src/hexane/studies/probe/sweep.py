@@ -174,7 +174,7 @@ def _on(engine: Device, image: Image, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def _still_right(engine: Device, image: Image, inputs: Arrays, expected: Arrays, value: int) -> str:
-    """Why nothing more may be asked after a value: the program as it was fails, or gives other bits."""
+    """Reason to ask no more after a value: the program as it was fails, or gives other bits."""
     try:
         _require_same(_on(engine, image, inputs), expected)
     except HexaneError as error:
@@ -192,7 +192,7 @@ def _require_same(results: Arrays, expected: Arrays) -> None:
 
 
 def _difference(results: Arrays, expected: Arrays) -> tuple[int, int, float]:
-    """How many values differ in their bits, of how many, and by how much at most (infinite where one is no number)."""
+    """Number of values that differ in bits, of how many, and by how much at most (infinite where one is no number)."""
     differ = of = 0
     largest = 0.0
     for name, reference in expected.items():

@@ -37,7 +37,7 @@ class SweepPoint:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What tells the point apart, in plain words."""
+        """Key of the point, in plain words."""
         shapes = " ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in self.shapes.items())
         options = " ".join(
             f"{name}={'+'.join(value) if isinstance(value, tuple) else value}" for name, value in self.options.items()

@@ -41,7 +41,7 @@ def truth(c: NodeContext, value: Any) -> bool | None:
 
 
 def _bindable(condition: Any) -> str:
-    """What to bind so that a condition is known: the inputs of the network that it depends on."""
+    """Inputs of the network that a condition depends on: bound, they make it known."""
     names: dict[str, None] = {}
     waiting, seen = [condition], set()
     while waiting:

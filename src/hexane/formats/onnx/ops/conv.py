@@ -154,7 +154,7 @@ def conv_transpose(c: NodeContext) -> Operand:
 
 
 def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: Any, more: Any) -> list[tuple[int, int]]:
-    """What to cut at both ends of each axis of the full result (negative: what to add)."""
+    """Elements to cut at both ends of each axis of the full result (negative: to add)."""
     rank = len(extents)
     auto = c.attr("auto_pad", "NOTSET")
     wanted = c.attr("output_shape")

@@ -190,7 +190,7 @@ def _added(c: NodeContext, a: Operand | None, b: Operand | None) -> Operand | No
 
 
 def key_mask(c: NodeContext, mask: Operand, keys: int, like: Operand) -> Operand:
-    """What to add to scores [batch, heads, queries, keys] for a mask of 0 and 1, or of key lengths."""
+    """Summand for scores [batch, heads, queries, keys] from a mask of 0 and 1, or from key lengths."""
     shape = type_of(mask).shape
     low = c.attr("mask_filter_value", -10000.0)
     if len(shape) == 1:

@@ -37,7 +37,7 @@ def reduce(c: NodeContext) -> Operand:
 
 
 def _unreduced(c: NodeContext, x: Operand, kind: str) -> Operand:
-    """What is left of a reduction over no axes."""
+    """Remainder of a reduction over no axes."""
     if kind in ("l1_norm", "l2_norm"):
         return c.ops.abs(x=x)
     if kind == "sum_square":

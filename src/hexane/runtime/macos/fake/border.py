@@ -164,7 +164,7 @@ class FakeMac:
     # -- what is left --------------------------------------------------------------------------------------------------
 
     def left(self) -> list[str]:
-        """What a caller that is done left behind: objects, programs, pools, and what it did wrong."""
+        """Remains of a caller that is done: objects, programs, pools, and what it did wrong."""
         leaks = [f"a {t.kind} ({t.count} times)" for t in self.heap.things.values() if t.kind not in (CLASS, CONSTANT)]
         leaks += ["a loaded program"] * len(self.daemon.loaded)
         leaks += ["an autorelease pool"] * sum(map(len, self.heap.pools.values()))

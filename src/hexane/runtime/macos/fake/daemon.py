@@ -44,7 +44,7 @@ class Slot:
 
 @dataclass(eq=False)
 class Daemon:
-    """What outlives a model: the cache, the programs that are loaded, and whether evaluations are spoiled (O7)."""
+    """State that outlives a model: the cache, the loaded programs, and whether evaluations are spoiled (O7)."""
 
     settings: Settings
     loaded: list[Slot] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Daemon:
 
     @property
     def staging(self) -> Path:
-        """Where staged programs are looked for."""
+        """Folder in which staged programs are looked for."""
         return Path(self.settings.staging) if self.settings.staging else staging_root()
 
     def exists(self, identifier: str) -> bool:
@@ -172,7 +172,7 @@ class Daemon:
         self.spoiled = slot.spoils
 
     def symbols(self, slot: Slot) -> tuple[list[str], list[str]]:
-        """What ``modelAttributes`` says of a loaded program."""
+        """Contents of a loaded program's ``modelAttributes``."""
         return list(slot.inputs), [name + OUTPUT for name in slot.outputs]
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class Heap:
         return entry
 
     def value(self, address: int, *kinds: str) -> Any:
-        """What an object holds."""
+        """Contents of an object."""
         return self.thing(address, *kinds).value
 
     def retain(self, address: int) -> int:

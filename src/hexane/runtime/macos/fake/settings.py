@@ -1,4 +1,4 @@
-"""What kind of Mac the fake is, and what goes wrong on it."""
+"""Kind of Mac that the fake is, and what goes wrong on it."""
 
 from __future__ import annotations
 
