@@ -101,6 +101,7 @@ TESTS = {
     "mil": "mil formats/mil",
     "numerics": "numerics codegen/test_comparisons.py codegen/test_random_ops.py codegen passes arithmetic",
     "passes": "passes codegen/test_random_ops.py codegen/test_heads.py codegen numerics",
+    "private_api": "private_api runtime/macos",
     "program": "program runtime/test_states.py codegen/test_programs.py session report",
     "report": "report",
     "restrictions": "restrictions session/test_check.py session/test_reasons.py session report",

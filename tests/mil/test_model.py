@@ -155,7 +155,7 @@ class TestBudget:
         script = tmp_path / "train.py"
         script.write_text(
             "import hexane.mil as mil\n"
-            "from hexane.runtime.private.budget import CompileBudget\n"
+            "from hexane.private_api.budget import CompileBudget\n"
             "step = int(mil.resumed() or 0)\n"
             "budget = CompileBudget(limit=1, on_exhausted='reexec', save=lambda: str(step))\n"
             "while step < 2:\n"
@@ -170,7 +170,7 @@ class TestBudget:
         assert done.stdout.split("\n")[:-1] == [f"step {i}" for i in range(1, 3)], done.stderr
 
     def test_a_child_is_no_process_that_was_started_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from hexane.runtime.private import budget
+        from hexane.private_api import budget
 
         monkeypatch.setattr(budget, "_RESUMED", [])
         monkeypatch.setenv("HEXANE_RESUME", "state")

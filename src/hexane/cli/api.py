@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Print what is known of the engine's private interface on macOS, with evidence and systems."""
         from hexane.cli.console import print_json, print_rows, title
-        from hexane.runtime.private import KINDS, ROWS, find
+        from hexane.private_api import KINDS, ROWS, find
 
         rows = list(ROWS) if name is None else find(name)
         if json:

@@ -66,10 +66,10 @@ def with_usage(text: str, name: str, command: Any) -> str:
 
 def write(folder: Path) -> list[Path]:
     """Bring every page below ``folder/commands`` up to date, and the generated pages of limits and restrictions."""
+    from hexane.private_api import private_api_page
     from hexane.report.docs import limits_page
     from hexane.report.errata import errata_page
     from hexane.restrictions.docs import restrictions_page
-    from hexane.runtime.private import private_api_page
 
     pages = []
     (folder / "commands").mkdir(parents=True, exist_ok=True)

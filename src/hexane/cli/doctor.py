@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
 
 def _explain(path: Path) -> None:
     from hexane.files import require_writable
-    from hexane.runtime.entitlement import CHOICES, CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
+    from hexane.private_api.entitlement import CHOICES, CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
 
     require_writable(path)
     write_entitlements(path)

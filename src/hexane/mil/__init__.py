@@ -8,20 +8,20 @@ from hexane.later import loaded
 
 _NAMES = {
     "Chain": "hexane.mil.chain",
-    "CompileBudget": "hexane.runtime.private.budget",
+    "CompileBudget": "hexane.private_api.budget",
     "Event": "hexane.runtime.queue",
     "Model": "hexane.mil.model",
     "NSString": "hexane.mil.quirks",
     "Options": "hexane.mil.model",
     "Process": "hexane.mil.process",
-    "ProcessCrash": "hexane.runtime.private.faults",
+    "ProcessCrash": "hexane.private_api.faults",
     "QueueClosed": "hexane.runtime.queue",
     "QueueFull": "hexane.runtime.queue",
-    "Refused": "hexane.runtime.private.faults",
+    "Refused": "hexane.private_api.faults",
     "RequestQueue": "hexane.runtime.queue",
-    "RuntimeFault": "hexane.runtime.private.faults",
+    "RuntimeFault": "hexane.private_api.faults",
     "Surface": "hexane.mil.surfaces",
-    "resumed": "hexane.runtime.private.budget",
+    "resumed": "hexane.private_api.budget",
 }
 
 __all__ = [*_NAMES]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
+from hexane.private_api.faults import Refused
 from hexane.restrictions.reports import Severity
-from hexane.runtime.private.faults import Refused
 from hexane.runtime.queue import Moment, Request, RequestQueue
 from hexane.runtime.resident import BufferLayout, CopyTraffic, DeviceBuffer, Resident, ResidentGraph, ResidentImage
 

@@ -24,6 +24,11 @@ from hexane.mil.on_mac import OnMac, compiled_on, function_alone, side_of, way_o
 from hexane.mil.process import PROCESS, Process
 from hexane.mil.statistics import Statistics
 from hexane.mil.surfaces import OWN_SIZE, UNIFORM, Ports, checked
+from hexane.private_api import selector
+from hexane.private_api.budget import CompileBudget
+from hexane.private_api.calls import DEFAULT_QOS, QOS
+from hexane.private_api.faults import Refused
+from hexane.private_api.identifier import identifier
 from hexane.restrictions import Finding, check_mil
 from hexane.restrictions.check import plain_weights
 from hexane.restrictions.reports import Severity
@@ -32,11 +37,6 @@ from hexane.runtime.executable import AUTO, Executable, executable
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.model import SubmissionWay
 from hexane.runtime.macos.segments import written
-from hexane.runtime.private import selector
-from hexane.runtime.private.budget import CompileBudget
-from hexane.runtime.private.calls import DEFAULT_QOS, QOS
-from hexane.runtime.private.faults import Refused
-from hexane.runtime.private.identifier import identifier
 from hexane.runtime.queue import Moment, Request, RequestQueue
 from hexane.runtime.resident import CopyTraffic
 

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from hexane.runtime.private.budget import REAL_LIMIT
-from hexane.runtime.private.calls import BYTES_LOADED, PROGRAMS_LOADED
-from hexane.runtime.private.faults import SURFACE, compile_fault, inference_fault, load_fault
+from hexane.private_api.budget import REAL_LIMIT
+from hexane.private_api.calls import BYTES_LOADED, PROGRAMS_LOADED
+from hexane.private_api.faults import SURFACE, compile_fault, inference_fault, load_fault
 
 CACHED = 256
 

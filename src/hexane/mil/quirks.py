@@ -16,11 +16,11 @@ import numpy as np
 from hexane.errors import UnsupportedError
 from hexane.graph.ir import Graph
 from hexane.mil.surfaces import Ports, Surface, packed_as_the_runtime_reads
+from hexane.private_api.faults import BAD_WIDTH, SURFACE, ProcessCrash, RuntimeFault, compile_fault, inference_fault
 from hexane.restrictions import RULES, Finding
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.shapes import binding_order
 from hexane.runtime.executable import Executable
-from hexane.runtime.private.faults import BAD_WIDTH, SURFACE, ProcessCrash, RuntimeFault, compile_fault, inference_fault
 
 BINDING = frozenset({"S1", "S2", "S6", "S7"})
 """Rules that binding itself plays out."""

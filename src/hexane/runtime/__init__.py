@@ -1,4 +1,4 @@
-"""A program on a device: the emulator, Linux, macOS; and what is known of the private interface."""
+"""A program on a device: the emulator, Linux, macOS."""
 
 from __future__ import annotations
 

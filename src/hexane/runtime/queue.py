@@ -18,8 +18,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from hexane.errors import HexaneError, UsageError
+from hexane.private_api.calls import QUEUE_DEPTH
 from hexane.runtime.futures import Event, PendingAnswer
-from hexane.runtime.private.calls import QUEUE_DEPTH
 
 DEPTH = QUEUE_DEPTH
 """Requests that may wait, as on the real runtime (docs/private-api.md)."""

@@ -15,8 +15,8 @@ from hexane.formats.safetensors import read_safetensors, write_safetensors
 from hexane.frontends.networks import load
 from hexane.graph.ir import Graph
 from hexane.mil import CompileBudget, resumed
+from hexane.private_api.budget import REEXEC
 from hexane.program import input_ports
-from hexane.runtime.private.budget import REEXEC
 from hexane.studies.evaluation.data import Data, from_code, open_data
 from hexane.train.batches import indices_of
 from hexane.train.losses import class_axis

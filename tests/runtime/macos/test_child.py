@@ -10,11 +10,11 @@ import pytest
 
 import hexane
 from hexane.errors import UsageError
+from hexane.private_api.faults import RuntimeFault
 from hexane.runtime.macos.border import BorderError
 from hexane.runtime.macos.compiler import CompilerProcess, compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.sides import open_side
-from hexane.runtime.private.faults import RuntimeFault
 from runtime.macos.programs import difference, difference_text, mac, run, staged, values
 
 

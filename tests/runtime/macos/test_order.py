@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hexane.private_api import selector
+from hexane.private_api.calls import STEPS
 from hexane.runtime.macos.border import METHODS
-from hexane.runtime.private import selector
-from hexane.runtime.private.calls import STEPS
 
 LINES = Path(__file__).with_name("transcript.txt").read_text().splitlines()
 

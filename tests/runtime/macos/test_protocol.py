@@ -14,6 +14,8 @@ import hexane
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.formats.mil import parse_mil
 from hexane.graph import GraphBuilder
+from hexane.private_api.budget import RAISE, CompileBudget
+from hexane.private_api.faults import ProcessCrash, RuntimeFault
 from hexane.program.load import load_program
 from hexane.runtime.devices.macos import MacEngine
 from hexane.runtime.macos.border import BorderError, ErrorSlot
@@ -22,8 +24,6 @@ from hexane.runtime.macos.foundation import Objects
 from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import SegmentText, as_text, source_of
 from hexane.runtime.macos.transcript import Recorder
-from hexane.runtime.private.budget import RAISE, CompileBudget
-from hexane.runtime.private.faults import ProcessCrash, RuntimeFault
 from report.networks import mixed, small
 from runtime.macos.programs import convolution, difference, difference_text, mac, run, staged, values
 

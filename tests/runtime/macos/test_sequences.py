@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hexane.errors import HexaneError
+from hexane.private_api.faults import ProcessCrash
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.model import MemoryModel, SubmissionWay
-from hexane.runtime.private.faults import ProcessCrash
 from runtime.macos.programs import convolution, difference, mac, staged, values
 
 STEPS = ("new", "compile", "load", "load", "load", "evaluate", "evaluate", "evaluate", "evaluate", "unload", "close")

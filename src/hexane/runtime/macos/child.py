@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import HexaneError
+from hexane.private_api.faults import RuntimeFault
 from hexane.runtime.macos import staging
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.foundation import Objects
 from hexane.runtime.macos.model import ModelSource, compile_here, described, prepared
 from hexane.runtime.macos.sides import open_side
-from hexane.runtime.private.faults import RuntimeFault
 
 
 def compiled(border: SystemBorder, classes: dict[str, int], request: dict[str, Any]) -> dict[str, Any]:

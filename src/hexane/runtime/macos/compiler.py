@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from hexane.errors import HexaneError
+from hexane.private_api.budget import SAFE_LIMIT, CompileBudget
+from hexane.private_api.remedies import fault_of
 from hexane.runtime.macos.border import BorderError, SystemBorder
-from hexane.runtime.private.budget import SAFE_LIMIT, CompileBudget
-from hexane.runtime.private.remedies import fault_of
 
 TIMEOUT_S = 600.0
 CHILD = "hexane.runtime.macos.child"

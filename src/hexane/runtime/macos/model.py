@@ -18,6 +18,9 @@ import numpy as np
 
 from hexane.errors import HexaneError
 from hexane.graph.types import TensorType
+from hexane.private_api.budget import CompileBudget
+from hexane.private_api.calls import DEFAULT_QOS
+from hexane.private_api.remedies import fault_of
 from hexane.runtime.macos import binding, staging
 from hexane.runtime.macos.border import (
     DESCRIPTOR,
@@ -32,9 +35,6 @@ from hexane.runtime.macos.border import (
 )
 from hexane.runtime.macos.foundation import Objects, text_of
 from hexane.runtime.macos.surfaces import SharedSurface
-from hexane.runtime.private.budget import CompileBudget
-from hexane.runtime.private.calls import DEFAULT_QOS
-from hexane.runtime.private.remedies import fault_of
 
 NEEDED = {
     DESCRIPTOR: "modelWithMILText:weights:optionsPlist:",

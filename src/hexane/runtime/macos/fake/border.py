@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hexane.private_api.calls import QOS
+from hexane.private_api.faults import NO_RESOURCES, ProcessCrash, RuntimeFault, inference_fault
+from hexane.private_api.identifier import identifier
 from hexane.runtime.macos.border import (
     CORE_FOUNDATION,
     DESCRIPTOR,
@@ -32,9 +35,6 @@ from hexane.runtime.macos.border import (
 from hexane.runtime.macos.fake.daemon import Daemon, Slot
 from hexane.runtime.macos.fake.heap import Heap, Thing
 from hexane.runtime.macos.fake.settings import Settings
-from hexane.runtime.private.calls import QOS
-from hexane.runtime.private.faults import NO_RESOURCES, ProcessCrash, RuntimeFault, inference_fault
-from hexane.runtime.private.identifier import identifier
 
 STRING, DATA, NUMBER, ARRAY, DICTIONARY, ERROR, CLASS, MEMORY, CONSTANT = (
     "NSString", "NSData", "NSNumber", "NSArray", "NSDictionary", "NSError", "Class", "IOSurface", "constant",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
-from hexane.runtime.private.faults import ProcessCrash
+from hexane.private_api.faults import ProcessCrash
 
 STEP = 0x40
 

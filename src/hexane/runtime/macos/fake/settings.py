@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hexane.runtime.private.calls import COMPILES_PER_PROCESS, PROGRAMS_LOADED
+from hexane.private_api.calls import COMPILES_PER_PROCESS, PROGRAMS_LOADED
 
 LENIENT = ("W7",)
 """Refusals of the compiler that the fake does not repeat. W7 (several blobs in one file, on M1) is one report of one

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hexane.errors import UsageError
-from hexane.runtime.private.calls import FAULTS, KEYS, LIMITS, STEPS, SURFACES
-from hexane.runtime.private.classes import CLASSES, FRAMEWORKS, SELECTORS
-from hexane.runtime.private.compiler import CODES, COMPILER_SYMBOLS, MORE_CLASSES, MORE_SELECTORS
-from hexane.runtime.private.rows import KINDS, Row
-from hexane.runtime.private.system import CHOICES, DAEMONS, ENTITLEMENTS, IOKIT, PATHS, STRUCTURES, SYMBOLS, TRIED
+from hexane.private_api.calls import FAULTS, KEYS, LIMITS, STEPS, SURFACES
+from hexane.private_api.classes import CLASSES, FRAMEWORKS, SELECTORS
+from hexane.private_api.compiler import CODES, COMPILER_SYMBOLS, MORE_CLASSES, MORE_SELECTORS
+from hexane.private_api.rows import KINDS, Row
+from hexane.private_api.system import CHOICES, DAEMONS, ENTITLEMENTS, IOKIT, PATHS, STRUCTURES, SYMBOLS, TRIED
 
 ROWS: tuple[Row, ...] = (
     *FRAMEWORKS,
@@ -66,7 +66,7 @@ def private_api_page() -> str:
 
 INTRO = """# The private interface of the Neural Engine on macOS
 
-Generated from the table in `hexane.runtime.private` (`make docs`); `hexane api [NAME]` prints it, and `hexane.mil`
+Generated from the table in `hexane.private_api` (`make docs`); `hexane api [NAME]` prints it, and `hexane.mil`
 takes its selectors, errors and limits from it. It gathers what public projects reported. This project has no engine and
 tried none of it; nothing of Apple's code is used. The interface is undocumented and changes without notice.
 

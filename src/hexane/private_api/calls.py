@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexane.runtime.private.rows import APPLE, INFERRED, SILICON, Fault, Row
+from hexane.private_api.rows import APPLE, INFERRED, SILICON, Fault, Row
 
 COMPILER, RUNTIME = "com.apple.appleneuralengine.compiler", "com.apple.appleneuralengine"
 

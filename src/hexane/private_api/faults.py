@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
-from hexane.runtime.private.calls import COMPILE_FAILED, INFERENCE_FAILED, LOAD_FAILED
-from hexane.runtime.private.rows import Fault
+from hexane.private_api.calls import COMPILE_FAILED, INFERENCE_FAILED, LOAD_FAILED
+from hexane.private_api.rows import Fault
 
 if TYPE_CHECKING:
     from hexane.restrictions import Finding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hexane.runtime import entitlement
-from hexane.runtime.private.rows import APPLE, INFERRED, SILICON, Row
+from hexane.private_api import entitlement
+from hexane.private_api.rows import APPLE, INFERRED, SILICON, Row
 
 DAEMONS = (
     Row("daemon", "aned", "/usr/libexec/aned: cache of compiled programs, loading", APPLE, "macOS 13 to 27", "all"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexane.runtime.private.rows import APPLE, INFERRED, SILICON, Row
+from hexane.private_api.rows import APPLE, INFERRED, SILICON, Row
 
 ROOT = "/System/Library/PrivateFrameworks"
 FRAMEWORK = f"{ROOT}/AppleNeuralEngine.framework/AppleNeuralEngine"

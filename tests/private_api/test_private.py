@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from hexane.cli.main import app
 from hexane.errors import UsageError
 from hexane.mil import Model, RuntimeFault
-from hexane.runtime.private import KINDS, ROWS, find, private_api_page, selector
-from hexane.runtime.private.calls import FAULTS
-from hexane.runtime.private.faults import compile_fault, inference_fault, load_fault
+from hexane.private_api import KINDS, ROWS, find, private_api_page, selector
+from hexane.private_api.calls import FAULTS
+from hexane.private_api.faults import compile_fault, inference_fault, load_fault
 
 ROOT = Path(__file__).resolve().parents[2]
 

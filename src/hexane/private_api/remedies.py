@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hexane.runtime.private.calls import COMPILER
-from hexane.runtime.private.faults import (
+from hexane.private_api.calls import COMPILER
+from hexane.private_api.faults import (
     BAD_WIDTH,
     LOAD_FAILURE,
     NO_MAPPING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexane.runtime.private.rows import INFERRED, SILICON, Row
+from hexane.private_api.rows import INFERRED, SILICON, Row
 
 SEEN, BY = "macOS 11", "tinygrad"
 """Names of functions and enumerations are read off a debugger and the library's symbols, not off a document."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hexane.errors import UsageError
-from hexane.runtime.private.calls import COMPILES_PER_PROCESS
-from hexane.runtime.private.faults import compile_fault
+from hexane.private_api.calls import COMPILES_PER_PROCESS
+from hexane.private_api.faults import compile_fault
 
 REAL_LIMIT = COMPILES_PER_PROCESS
 """Compilations that one process was seen to make (restriction R1)."""
