@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ import hexane
 from hexane.errors import UnsupportedError, UsageError
 from hexane.runtime.devices import DEVICES
 from hexane.runtime.devices.linux import LinuxEngine
-from hexane.runtime.flavours import FLAVOURS
+from hexane.runtime.devices.virtual import FLAVOURS, open_device
 from hexane.runtime.linux.border import DeviceError
 from hexane.runtime.virtual.core import PATH
 from hexane.runtime.virtual.linked import HardenedDriver
@@ -36,7 +34,7 @@ def test_a_virtual_engine_gives_the_emulator_s_bits(flavour: str) -> None:
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_a_session_keeps_program_and_buffers(flavour: str) -> None:
     program = hexane.compile(mixed(), chip=CHIPS[flavour])
-    device = import_module(f"hexane.runtime.flavours.{flavour}").open_device()
+    device = open_device(flavour)
     calls = device.border.faults.calls
     with program.on(device) as session:
         for seed in range(4):
@@ -52,7 +50,7 @@ def test_a_session_keeps_program_and_buffers(flavour: str) -> None:
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_several_programs_at_once(flavour: str) -> None:
     first, second = (hexane.compile(make(), chip=CHIPS[flavour]) for make in (small, mixed))
-    device = import_module(f"hexane.runtime.flavours.{flavour}").open_device()
+    device = open_device(flavour)
     x, y = _inputs(), _inputs((1, 4, 8, 8))
     with first.on(device) as one, second.on(device) as other, first.on(device) as again:
         for _ in range(2):
@@ -67,7 +65,7 @@ def test_a_session_that_nobody_closed_leaves_nothing(flavour: str) -> None:
     import gc
 
     program = hexane.compile(mixed(), chip=CHIPS[flavour])
-    device = import_module(f"hexane.runtime.flavours.{flavour}").open_device()
+    device = open_device(flavour)
     session = program.on(device)
     session.run(_inputs((1, 4, 8, 8)))
     assert device.border.files

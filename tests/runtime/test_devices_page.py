@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hexane.runtime.devices import DEVICES
-from hexane.runtime.flavours import FLAVOURS
+from hexane.runtime.devices.virtual import FLAVOURS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "devices.md").read_text()
 

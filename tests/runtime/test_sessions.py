@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from hexane.emulator.program import EmulatedProgram as Loaded
 from hexane.emulator.ready import KEPT_BYTES, ReadyMachine
 from hexane.errors import UsageError
 from hexane.program.run import Session
+from hexane.runtime.devices.virtual import open_device
 from report.networks import small
 
 THREADS = 4
@@ -69,7 +69,7 @@ def test_forked_processes_get_their_own_answers(device: str) -> None:
 @needs_fork
 def test_a_device_object_is_refused_after_a_fork() -> None:
     program = hexane.compile(small(), chip="M1")
-    device = import_module("hexane.runtime.flavours.eiln").open_device()
+    device = open_device("eiln")
     with program.on(device) as session:
         session.run(_inputs(0))
         for answer in _answers_of_forked(session, range(1)):

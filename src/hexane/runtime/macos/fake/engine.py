@@ -5,13 +5,9 @@ the emulator, so that the bits are the emulator's. What Apple's compiler makes o
 from __future__ import annotations
 
 from hexane.program import Program
-from hexane.program.run import Device
 from hexane.runtime.devices.macos import MacEngine
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.fake.settings import Settings
-
-RUNS = "networks, each engine segment as MIL text: the calls of macOS's private classes, answered by the emulator"
-GENERATIONS = ()
 
 
 class VirtualMac(MacEngine):
@@ -24,8 +20,3 @@ class VirtualMac(MacEngine):
         """The program itself, on a fake of its chip."""
         self.border = FakeMac(Settings(chip=program.chip))
         return super().adapted(program)
-
-
-def open_device() -> Device:
-    """A Mac of its own for every call."""
-    return VirtualMac()
