@@ -75,10 +75,10 @@ def read_extents(plan: Plan, broadcast: Axes) -> Extents:
         return Extents(plan.groups, plan.d, plan.c, plan.h, plan.w)
     return Extents(
         plan.groups,
-        1 if broadcast & Axes.D else plan.d,
-        1 if broadcast & Axes.C else plan.c,
-        1 if broadcast & Axes.H else plan.h,
-        1 if broadcast & Axes.W else plan.w,
+        1 if Axes.D in broadcast else plan.d,
+        1 if Axes.C in broadcast else plan.c,
+        1 if Axes.H in broadcast else plan.h,
+        1 if Axes.W in broadcast else plan.w,
     )
 
 

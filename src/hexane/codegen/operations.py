@@ -19,10 +19,11 @@ class Element(StrEnum):
     INT8 = "int8"
     FP16 = "fp16"
 
-    @property
-    def bytes(self) -> int:
-        """Of one element."""
-        return 2 if self is Element.FP16 else 1
+    bytes: int
+    """Of one element."""
+
+    def __init__(self, name: str) -> None:
+        self.bytes = 2 if name == "fp16" else 1
 
     @classmethod
     def of(cls, element_bytes: int) -> Element:

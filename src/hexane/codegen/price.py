@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 
 from hexane.chips import Chip
@@ -27,8 +28,11 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     staged_result = plan.dst is None or plan.dst_staged
     kernel = plan.kernel if neural else None
     alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
-    behind = After.FOLLOWS_PE if neural else After.FOLLOWS_NE
-    other = After.FOLLOWS_NE in plan.reads.after  # which is told first where a plan has both
+    after = plan.reads.after
+    follows = plan.reads.type is SourceType.STRIPS
+    if after is not After.NOTHING and not follows:  # a neural task's wait for its own unit is told first
+        behind_ne = After.FOLLOWS_NE in after
+        follows = (After.FOLLOWS_PE in after and not behind_ne) if neural else behind_ne
     return TaskFacts(
         operation=plan.mac.op.value if neural else "planar",
         kind=PE_KIND.value(plan.kind) or 0,
@@ -52,7 +56,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         unicast=plan.unicast > 0,
         stored=_stored(plan) if neural else "fp16",
         table=neural and plan.mac.nonlinear is NeNonlinear.TABLE,
-        follows=(behind in plan.reads.after and not (neural and other)) or plan.reads.type is SourceType.STRIPS,
+        follows=follows,
     )
 
 
@@ -86,52 +90,53 @@ def price_us(plans: Sequence[Plan], chip: Chip) -> float:
     return sum(prices_us(plans, chip))
 
 
-def prices_us(plans: Sequence[Plan], chip: Chip) -> list[float]:
+def prices_us(plans: Sequence[Plan], chip: Chip) -> Sequence[float]:
     """The same of each task; what it costs to change the unit is in the task behind the change."""
-    work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
-    return [float(item.us) for item in time_work(work, chip, values(chip))]
+    tasks = tuple([facts_of(plan, chip.generation_name) for plan in plans])
+    return _pair_us(tasks, chip) if len(tasks) <= 2 else _in_turn_us(tasks, chip)
 
 
 @dataclass
 class Prices:
-    """Microseconds on a chip of plans that do not change meanwhile, each worked out once."""
+    """Microseconds on a chip of plans that do not change meanwhile: what they will be told is worked out once."""
 
     chip: Chip
-    _known: dict[Plan, _Priced] = field(default_factory=dict)
-    _alike: dict[TaskFacts, _Priced] = field(default_factory=dict)
+    _known: dict[Plan, TaskFacts] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._numbers = values(self.chip)
-
-    def __call__(self, plans: Sequence[Plan]) -> list[float]:
+    def __call__(self, plans: Sequence[Plan]) -> Sequence[float]:
         """Of each task, as ``prices_us``."""
-        tasks = [self._priced(plan) for plan in plans]
-        engines = engines_used((task.layer for task in tasks), self.chip)
-        return [float(cost.us) for cost in in_turn([task.on(engines, self.chip) for task in tasks], self._numbers)]
+        return _in_turn_us([self._facts(plan) for plan in plans], self.chip)
 
-    def _priced(self, plan: Plan) -> _Priced:
-        if plan not in self._known:
-            facts = facts_of(plan, self.chip.generation_name)
-            if facts not in self._alike:
-                self._alike[facts] = _Priced(layer_of(facts, ""))
-            self._known[plan] = self._alike[facts]
-        return self._known[plan]
+    def _facts(self, plan: Plan) -> TaskFacts:
+        facts = self._known.get(plan)
+        if facts is None:
+            facts = self._known[plan] = facts_of(plan, self.chip.generation_name)
+        return facts
 
 
-@dataclass
-class _Priced:
-    """A task's layer, and its cost by the number of engines that share it."""
+MOST_FORMS = 2048
+"""Tasks, and pairs of them, whose costs are kept: the layers of a network are few forms again and again. About 2 MB."""
 
-    layer: Layer
-    costs: dict[int, Alone] = field(default_factory=dict)
 
-    def on(self, engines: int, chip: Chip) -> Alone:
-        if engines not in self.costs:
-            cost = layer_cost(
-                self.layer, chip, values(chip), engines=engines, clock_mhz=chip.clock_mhz, chain=False, tiles=1
-            )
-            self.costs[engines] = alone(self.layer, cost, chip)
-        return self.costs[engines]
+def _in_turn_us(tasks: Sequence[TaskFacts], chip: Chip) -> tuple[float, ...]:
+    engines = engines_used(map(_layer, tasks), chip)
+    return tuple([float(cost.us) for cost in in_turn([_alone(task, chip, engines) for task in tasks], values(chip))])
+
+
+_pair_us = lru_cache(MOST_FORMS)(_in_turn_us)
+
+
+@lru_cache(MOST_FORMS)
+def _layer(task: TaskFacts) -> Layer:
+    return layer_of(task, "")
+
+
+@lru_cache(MOST_FORMS)
+def _alone(task: TaskFacts, chip: Chip, engines: int) -> Alone:
+    layer = _layer(task)
+    clock = chip.clock_mhz
+    cost = layer_cost(layer, chip, values(chip), engines=engines, clock_mhz=clock, chain=False, tiles=1)
+    return alone(layer, cost, chip)
 
 
 def sum_us(chip: Chip, pixels: int, channels: tuple[int, int], window: tuple[int, int, int], share: float) -> float:

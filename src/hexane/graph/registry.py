@@ -277,7 +277,12 @@ def traits_of(name: str) -> Trait:
 
 def has(operation: Op | None, traits: Trait) -> bool:
     """True where there is an op, and it has one of the traits."""
-    return operation is not None and bool(traits_of(operation.type) & traits)
+    return operation is not None and _has(operation.type, traits)
+
+
+@cache
+def _has(name: str, traits: Trait) -> bool:
+    return bool(traits_of(name) & traits)
 
 
 @cache

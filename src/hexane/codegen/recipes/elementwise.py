@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,7 +109,7 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
 
 def two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     """Both operands by DMA: source 1 at 0, source 2 behind it, the result behind both (§7.3)."""
-    for first, second, result in ((a, b, out), *narrower_views(a, b, out)):
+    for first, second, result in chain([(a, b, out)], narrower_views(a, b, out)):
         try:
             return _two_surfaces(target, op, first, second, result, relu)
         except UnsupportedError as error:
@@ -163,12 +164,12 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment: 
     A row of all channels that does not fit L2 is seen as more rows of fewer, where the small operand is one row.
     """
     start = len(fragment.plans)
-    views = [(a, b, out)]
+    views: Iterator[tuple[Tensor, ...]] = iter(())
     if a.shape == out.shape and b.c == b.h == 1:
-        views += [(first, b, result) for first, result in narrower_views(a, out)]
+        views = ((first, b, result) for first, result in narrower_views(a, out))
     elif b.shape == out.shape and a.c == a.h == 1:
-        views += [(a, second, result) for second, result in narrower_views(b, out)]
-    for first, second, result in views:
+        views = ((a, second, result) for second, result in narrower_views(b, out))
+    for first, second, result in chain([(a, b, out)], views):
         try:
             return _broadcast(op, first, second, result, relu, fragment)
         except UnsupportedError as error:

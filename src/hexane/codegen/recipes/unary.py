@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -34,11 +35,11 @@ def set_table(plan: Plan, name: str, *args: float) -> None:
 
 def ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
     """DRAM to DRAM: source at ``base``, result right behind it."""
-    views = [v for v in narrower_views(x, y) if v[0].c >= 16] if x.shape == y.shape else []
-    return _first_fitting(plan, [(x, y), *views], lambda a, b: _ne_stream(target, plan, a, b, base))
+    views = (v for v in narrower_views(x, y) if v[0].c >= 16 and x.shape == y.shape)
+    return _first_fitting(plan, chain([(x, y)], views), lambda a, b: _ne_stream(target, plan, a, b, base))
 
 
-def _first_fitting(plan: Plan, views: Sequence[tuple[Tensor, ...]], make: Callable[..., None]) -> Plan:
+def _first_fitting(plan: Plan, views: Iterable[tuple[Tensor, ...]], make: Callable[..., None]) -> Plan:
     """The plan over the first view whose rows fit L2."""
     before = replace(plan)
     for i, tensors in enumerate(views):
@@ -123,8 +124,8 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
 
 def pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
     """DRAM to DRAM in the planar engine, one operand."""
-    views = list(narrower_views(x, y)) if x.shape == y.shape else []
-    return _first_fitting(plan, [(x, y), *views], lambda a, b: _pe_stream(target, plan, a, b))
+    views = narrower_views(x, y) if x.shape == y.shape else ()
+    return _first_fitting(plan, chain([(x, y)], views), lambda a, b: _pe_stream(target, plan, a, b))
 
 
 def _pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> None:
