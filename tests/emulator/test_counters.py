@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hexane
 from emulator import engine_numerics as engine
 from hexane.arithmetic.counters import product_losses, table_ends
+from hexane.emulator import run
+from hexane.graph import GraphBuilder
 from hexane.kernels import known_table
 
 
@@ -56,3 +59,20 @@ def test_losses_of_a_convolution(seed: int, stride: int, kernel: int, pad: int, 
 def test_table_ends(name: str, x: list[float], count: int) -> None:
     table = np.frombuffer(known_table(name).to_bytes(), np.uint16)
     assert table_ends(table, np.array(x, np.float16)) == count
+
+
+@pytest.mark.parametrize("chip", ["M1", "M5"])
+@pytest.mark.parametrize("follow", ["none", "relu", "sigmoid"])
+@pytest.mark.parametrize("scale", [1.0, 60.0, 3000.0])
+def test_counting_events_changes_no_bit(chip: str, follow: str, scale: float) -> None:
+    """Where sums meet their limit, they are computed once for their count and for the result."""
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal((1, 16, 9, 9)) * scale).astype(np.float16)
+    b = GraphBuilder()
+    y = b.conv(x=b.input("x", x.shape, "fp16"), weight=rng.standard_normal((24, 16, 3, 3)).astype(np.float16))
+    b.output(y if follow == "none" else getattr(b, follow)(x=y), name="y")
+    (image,) = hexane.compile(b.graph, chip=chip).images
+    plain, counted = (run(image, {"x": x}, observe=observe) for observe in (False, True))
+    assert [a.tobytes() for a in plain.outputs.values()] == [a.tobytes() for a in counted.outputs.values()]
+    counts = {name: sum(t.counters.get(name, 0) for t in counted.report.tasks) for name in ("sums overflowed",)}
+    assert (counts["sums overflowed"] > 0) == (scale == 3000.0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hexane.errors import UsageError
-from hexane.formats.strict_json import strict_json
+from hexane.formats.strict_json import by_rows, strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.session.agreement import agreement, agreements, beside_fp16
 from hexane.session.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
@@ -319,3 +319,10 @@ def test_an_error_without_bound_is_no_help_after_another() -> None:
     assert _helps([before], [agreement("y", nothing, nothing)])
     finite, nearer = (agreement("y", np.float32([1, y]), np.float32([1, 1])) for y in (2, 1.5))
     assert _helps([finite], [nearer]) and not _helps([finite], [finite])
+
+
+def test_json_by_rows_says_what_strict_json_says() -> None:
+    value = {"a": [{"b": float("nan")}, (1, "x\n")], "empty": [], 'quote"': {"c": [1, 2]}, "none": None}
+    text = by_rows(value)
+    assert json.loads(text) == json.loads(strict_json(value))
+    assert len(text.splitlines()) == 9  # the brackets, one for each entry and element

@@ -108,7 +108,7 @@ def _losses(inputs: np.ndarray, weights: np.ndarray, taps: Sequence[tuple[slice,
     exponents = int(classes.max(where=classes < _ZERO, initial=low * _PLACES)) // _PLACES - low + 1
     channels = inputs.shape[1]
     size = exponents * _PLACES
-    channel = np.arange(channels, dtype=np.int32)[:, None]
+    channel = np.arange(channels)[:, None]
     at = channel[..., None] * size + (classes - np.int16(low * _PLACES))
     at[classes == _ZERO] = channels * size
     # Of the inputs of exponent 'kept' and more, all products with a weight are kept; those whose last bit lies below
@@ -125,8 +125,8 @@ def _losses(inputs: np.ndarray, weights: np.ndarray, taps: Sequence[tuple[slice,
     for tap, one, other in zip(taps, among_low, among_high):
         count = np.bincount(at[:, :, *tap].ravel(), minlength=channels * size + 1)[:-1]
         count = count.reshape(channels, exponents, _PLACES)
-        np.cumsum(count.sum(2), 1, out=below[:, 1:])
         np.cumsum(count, 2, out=above[:, :-1, 1:])
+        np.cumsum(above[:, :-1, _PLACES], 1, out=below[:, 1:])
         for exponent in range(exponents - 2, -1, -1):
             above[:, exponent] += above[:, exponent + 1]
         dropped += int(below.take(one).sum())

@@ -13,6 +13,7 @@ from hexane.arithmetic import planar, tier
 from hexane.arithmetic.checks import float16_of
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.hypotheses import chosen, in_force
+from hexane.arithmetic.multiply import Activation
 from hexane.arithmetic.tables import lookup_plain, table_halfwords
 from hexane.errors import UsageError
 
@@ -110,6 +111,15 @@ def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
     from hexane.arithmetic.fast.elementwise import gather
 
     return gather(whole_function(bits.tobytes()), halfwords(x)).view(np.float16)
+
+
+def behind_sums(h: np.ndarray, activation: Activation) -> np.ndarray:
+    """`multiply.activate` of results of sums (float16, which are never NaN and never -0), the same bits."""
+    if activation is None:
+        return h
+    if isinstance(activation, str):
+        return np.maximum(h.view(np.int16), 0).view(np.float16)
+    return lookup(activation, h)
 
 
 class Pointwise:

@@ -68,8 +68,7 @@ class Step:
     def watched(self, *, observe: bool) -> Computation:
         """The same, with what the numbers tell; ``observe`` counts events."""
         operands = tuple(source.read() for source in self.sources)
-        values = self.work.compute(*operands)
-        more, counters = self.work.events(operands, values, observe)
+        values, (more, counters) = self.work.watched(operands, observe=observe)
         self.store(values)
         return Computation(values, self.work.operation, (*self.work.rests_on, *more), counters or {})
 

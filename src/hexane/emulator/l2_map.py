@@ -7,7 +7,7 @@ them. A *passage* is what a task streams through: a window, a ring, a buffer (do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class L2Map:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for reports."""
-        stays = [asdict(stay) for stay in self.stays]
+        stays = [dict(vars(stay)) for stay in self.stays]
         return {"peak": self.peak, "end": self.end, "room": self.room, "in_use": list(self.in_use), "stays": stays}
 
 

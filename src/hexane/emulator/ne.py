@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic import convolution
 from hexane.arithmetic.counters import may_overflow, product_losses, table_ends
-from hexane.arithmetic.elementwise import Pointwise
+from hexane.arithmetic.elementwise import Pointwise, behind_sums
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.integer import prepare_scaled
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
@@ -283,13 +283,18 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
 
     def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
         """A sum that met its limit rests on the order of the terms."""
-        if not observe:
-            return Events(("sum-order",) if _has_infinity(values) else ())
+        return Events(("sum-order",) if _has_infinity(values) else ())
+
+    def observed(operands: Operands) -> tuple[np.ndarray, Events]:
+        """The sums once: what follows them is a function of their halves."""
         x, kernel = source(operands[0]), fetched.read()
         activation, (w, bias) = _activation(r, kernel), weights(kernel)
         plain = form == "direct" and not integers and (kernel is None or kernel.scales is None)
-        within = plain and not isinstance(activation, np.ndarray) and not may_overflow(x, w, bias, scale)
-        before = values if activation is None or within else work_of(kernel, None)(x)
+        if activation is None or (plain and isinstance(activation, str) and not may_overflow(x, w, bias, scale)):
+            values = before = compute(operands[0])
+        else:
+            before = work_of(kernel, None)(x)
+            values = behind_sums(before, activation).reshape(task.groups, 1, task.cout, *before.shape[2:])
         rounded, dropped = product_losses(
             x, w, strides=place["strides"], pads=(window.top, window.left),
             output=values.shape[-2:], groups=groups,
@@ -298,7 +303,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         counters = {"products rounded": rounded, "products dropped": dropped, "sums overflowed": met}
         if isinstance(activation, np.ndarray):
             counters["table ends hit"] = table_ends(activation, before)
-        return Events(("sum-order",) if met else (), counters)
+        return values, Events(("sum-order",) if met else (), counters)
 
     def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         make = getattr(ready(), "job", None) if fetched.constant else reading()
@@ -324,8 +329,9 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         rests_on += ("winograd-groups",) * (groups > 1) + ("winograd-bias",) * r["NE.MACCfg.BiasMode"]
     name = _name(window, unicast, ones, runtime=runtime) + suffix
     return UnitWork(
-        name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0, job=job
-    )
+        name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0, job=job,
+        observed=observed,
+    )  # fmt: skip
 
 
 def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:

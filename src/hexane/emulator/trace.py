@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class TaskReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {**asdict(self), "rests_on": list(self.rests_on), "evidence": self.evidence}
+        return {**vars(self), "rests_on": list(self.rests_on), "evidence": self.evidence}
 
     def __str__(self) -> str:
         counts = " ".join(f"{name}={count}" for name, count in self.counters.items() if count)

@@ -49,6 +49,7 @@ class UnitWork:
     compute : from the operands, float16 with axes (g, d, c, h, w), to the result: in the array ``out`` if one is given
         and this computation can, else in another.
     events : from operands, result and whether to count, to what the numbers tell. For reports; costs time.
+    observed : from operands to the result and what the numbers tell, counted; None: ``compute``, then ``events``.
     keep : pack the kernel once and for all and let it go as it was; gives the bytes that this takes.
     tabulate : compute a function's results for all 65536 values, for programs that run again.
     job : the same computation from operands that stand where they are to a place for the result, axes (g, d, c, h, w),
@@ -65,3 +66,11 @@ class UnitWork:
     tabulate: Callable[[], None] = _no_function
     job: Callable[[Operands, np.ndarray], CompiledJob | None] = _no_job
     in_place: bool = False
+    observed: Callable[[Operands], tuple[np.ndarray, Events]] | None = None
+
+    def watched(self, operands: Operands, *, observe: bool) -> tuple[np.ndarray, Events]:
+        """The result, and what the numbers tell; ``observe`` counts how often the arithmetic lost something."""
+        if observe and self.observed is not None:
+            return self.observed(operands)
+        values = self.compute(*operands)
+        return values, self.events(operands, values, observe)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 
@@ -12,7 +14,24 @@ def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str,
 
     Python's own writer puts bare ``Infinity`` and ``NaN`` into the file, which no browser reads.
     """
-    return json.dumps(strict(value), indent=indent, separators=separators, default=_text, allow_nan=False)
+    write = partial(json.dumps, indent=indent, separators=separators, default=_text, allow_nan=False)
+    try:
+        return write(value)
+    except ValueError:  # a number that JSON lacks, somewhere
+        return write(strict(value))
+
+
+def by_rows(value: Mapping[str, Any]) -> str:
+    """``strict_json`` of an object with a line for each entry, and for each element of an entry that is a list.
+
+    Many times faster than an indentation, which Python writes without compiled code.
+    """
+    compact = partial(strict_json, separators=(",", ":"))
+    lines = (
+        "[\n" + ",\n".join(map(compact, item)) + "\n]" if isinstance(item, list) and item else compact(item)
+        for item in value.values()
+    )
+    return "{\n" + ",\n".join(f"{json.dumps(key)}:{line}" for key, line in zip(value, lines)) + "\n}\n"
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ class LayerInsight:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; infinities as None, since JSON has none."""
-        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in asdict(self).items()}
+        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in vars(self).items()}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Node:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for report.json."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def rows_of(graph: Graph) -> list[Node]:

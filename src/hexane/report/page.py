@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.errors import UnsupportedError
 from hexane.files import write_arrays
-from hexane.formats.strict_json import strict_json
+from hexane.formats.strict_json import by_rows, strict_json
 from hexane.report.data import report_data
 from hexane.report.folders import whole_folder
 
@@ -51,9 +51,11 @@ def write_report(
         _plots(session, data, new_folder)
         data["results"] = [{"file": f"{p.name}.png", "title": p.title, "caption": p.caption} for p in pictures]
         data["files"] = sorted({"index.html", "report.json", *(path.name for path in new_folder.iterdir())})
-        (new_folder / "report.json").write_text(strict_json(data, indent=1))
+        text = by_rows(data)
+        (new_folder / "report.json").write_text(text)
         result_rows = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
-        (new_folder / "index.html").write_text(render("page.html", data=data, pictures=result_rows))
+        page = render("page.html", data=data, json=in_script(text), pictures=result_rows)
+        (new_folder / "index.html").write_text(page)
     return data
 
 
@@ -65,8 +67,7 @@ def _plots(session: Session, data: Mapping[str, Any], folder: Path) -> None:
         save_errors(data, folder / "errors.png")
         save_memory(data, folder / "memory.png")
         if session.estimate is not None:
-            engine = session.program is not None and bool(session.program.images)
-            save_roofline(session.program if engine else session.graph, session.chip, folder)
+            save_roofline(session.graph, session.chip, folder, session.estimate)
     except UnsupportedError:
         pass  # matplotlib is an extra; the page draws its own plots
 
@@ -98,10 +99,14 @@ def render(template: str, **values: Any) -> str:
 
 def embedded(value: Any) -> Any:
     """JSON that may stand inside a script element, whatever names a network has."""
+    return in_script(strict_json(value, separators=(",", ":")))
+
+
+def in_script(json: str) -> Any:
+    """JSON with the characters escaped that end a script element."""
     from markupsafe import Markup
 
-    text = strict_json(value, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+    return Markup(json.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def short(value: Any) -> str:

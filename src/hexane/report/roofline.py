@@ -8,18 +8,19 @@ from typing import Any
 from hexane import chips
 from hexane.chips import Chip
 from hexane.report.figures import figure as new_figure
-from hexane.timing import estimate
+from hexane.timing import Estimate, estimate
 from hexane.timing.roofline import BANDWIDTH_GBS
 
 
-def save_roofline(x: Any, chip: str | Chip, folder: Path) -> Path:
+def save_roofline(x: Any, chip: str | Chip, folder: Path, result: Estimate | None = None) -> Path:
     """Write ``roofline-<chip>.png`` into ``folder`` (made when it is missing) and return its path.
 
     Axes are operations per byte of memory traffic and 1e9 operations per second, both logarithmic; the area of a dot
-    is the layer's share of the time. Needs matplotlib (extra ``report``): UnsupportedError without it.
+    is the layer's share of the time. ``result`` is the estimate of ``x`` where it is known. Needs matplotlib (extra
+    ``report``): UnsupportedError without it.
     """
     target = chips.get(chip)
-    result = estimate(x, target)
+    result = result or estimate(x, target)
     peak = 2 * target.peak_macs_per_us / target.engines * result.engines / 1e3
     figure = new_figure(7.2, 4.6)
     axes = figure.subplots()

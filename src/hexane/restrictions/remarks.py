@@ -7,7 +7,7 @@ A remark is a finding on an op of a graph, whatever file the graph came from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -47,7 +47,7 @@ class Remark:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def remarks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hexane import chips, passes
@@ -186,7 +186,7 @@ class CheckReport:
             "totals": self.totals,
             "advice": self.advice,
             "ranges": self.ranges,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [{**vars(row), "remarks": [r.as_dict() for r in row.remarks]} for row in self.rows],
         }
 
 

@@ -213,6 +213,14 @@ class Session:
             self.prepared = self.form.canonical(self.graph, self.chip)
         return [("engine", self.prepared)]
 
+    @cached_property
+    def timed(self) -> Estimate:
+        """The estimate of the program that runs, or of a network without tasks; HexaneError where there is none."""
+        from hexane.timing import estimate
+
+        engine = self.program is not None and bool(self.program.images)
+        return estimate(self.program if engine else self.graph, self.chip)
+
     @property
     def costs(self) -> tuple[AccuracyCost, ...]:
         """Effect of the transformations that changed the network on its numbers."""
@@ -421,13 +429,13 @@ def _timed(session: Session, stage: str, work: Callable[[], Any]) -> Any:
     return result
 
 
-def _first_answer(program: Program) -> str:
+def _first_answer(session: Session, program: Program) -> str:
     """Facts of a program before it has run: how much of it the engine does, and how long that would take."""
     stats = program.stats()
     if not stats["tasks"]:
         return "nothing of it is for the engine"
     summary = f"{stats['tasks']} tasks on the engine, {share_text(stats)}"
-    return f"{summary}, {program.estimate().latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
+    return f"{summary}, {session.timed.latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
 
 
 def _run(session: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
@@ -436,7 +444,7 @@ def _run(session: Session, show: Progress, *, observe: bool, device: Device | No
         program = session.program
         tasks = sum(len(image.tasks) for image in program.images)
         steps = tasks + sum(s.image is None for s in program.segments)
-        show.stage(f"run on {session.device} ({_first_answer(program)})", steps)
+        show.stage(f"run on {session.device} ({_first_answer(session, program)})", steps)
         with kernel_seconds() as compiled:
             session.run = _timed(
                 session, "run",
@@ -494,14 +502,11 @@ def _insight(session: Session) -> Insight:
 
 
 def _examine(session: Session) -> None:
-    from hexane.timing import estimate
-
     session.placement = (
         check_program(session.graph, session.program) if session.program else check(session.graph, session.chip)
     )
     _insight(session)
     try:
-        engine = session.program is not None and bool(session.program.images)
-        session.estimate = estimate(session.program if engine else session.graph, session.chip)
+        session.estimate = session.timed
     except HexaneError as error:
         session.notes = (*session.notes, f"no estimate: {error.message}")

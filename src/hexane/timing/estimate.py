@@ -77,7 +77,8 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with a ``schema`` key (``hexane-estimate/1``; see docs/commands/estimate.md)."""
-        return {"schema": SCHEMA, **asdict(self)}
+        layers = {name: tuple(dict(vars(op)) for op in getattr(self, name)) for name in ("ops", "tasks")}
+        return {"schema": SCHEMA, **vars(self), "parts": asdict(self.parts), **layers}
 
     def __repr__(self) -> str:
         return f"<estimate {self}>"
