@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.formats.operands import Folder, Operand, known, transposed, type_of
+from hexane.formats.compositions import Composer, Refused
+from hexane.formats.operands import Operand
 from hexane.graph import Value
 from hexane.graph.types import TensorType
 
@@ -22,11 +22,7 @@ class Endless(UnsupportedError):
     """A node that nobody shall run."""
 
 
-class Refused(UnsupportedError):
-    """One node that hexane cannot take, and why; the importer collects them."""
-
-
-class NodeContext:
+class NodeContext(Composer):
     """One node on its way into the graph.
 
     ``c[i]`` is input i (a Value, an array, or None where it is left out), ``c.attr(name, default)`` an attribute,
@@ -38,7 +34,7 @@ class NodeContext:
         self.scope = scope
         self.node = node
         self.version = version
-        self.ops: Folder = importer.folder
+        self.ops = importer.folder
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
 
     @property
@@ -162,39 +158,3 @@ class NodeContext:
         if type_ is None:
             raise Refused(f"the result's shape depends on {what}, which is computed at run time; the graph is static")
         return type_.shape
-
-    # ------------------------------------------------------------------------------------------ small constructs
-
-    def like(self, value: Any, operand: Operand, shape: Sequence[int] = ()) -> np.ndarray:
-        """A constant of the operand's dtype."""
-        return np.full(tuple(shape), value, type_of(operand).carrier)
-
-    def reshape(self, operand: Operand, shape: Sequence[int]) -> Operand:
-        """Reshape to a known shape; nothing where it has that shape already."""
-        shape = tuple(int(extent) for extent in shape)
-        if type_of(operand).shape == shape:
-            return operand
-        if isinstance(operand, np.ndarray):
-            return operand.reshape(shape)
-        if 0 in shape:
-            # In MIL's reshape a 0 copies an extent; an empty tensor has nothing to keep but its type.
-            return np.zeros(shape, type_of(operand).carrier)
-        return self.ops.reshape(x=operand, shape=np.array(shape, np.int32))
-
-    def cast(self, operand: Operand, dtype: str) -> Operand:
-        """Conversion to a MIL dtype; nothing where it has that dtype already."""
-        return operand if type_of(operand).dtype == dtype else self.ops.cast(x=operand, dtype=dtype)
-
-    def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
-        """Transposition; nothing where the order stays. Constants become views."""
-        return transposed(self.ops, operand, perm)
-
-
-def axis_in(axis: int, rank: int) -> int:
-    """A non-negative axis; GraphError outside the rank."""
-    if not -rank <= axis < max(rank, 1):
-        raise GraphError(f"axis {axis} of a tensor of rank {rank}")
-    return axis % rank if rank else 0
-
-
-__all__ = ["REQUIRED", "NodeContext", "Operand", "Refused", "axis_in", "known", "type_of"]

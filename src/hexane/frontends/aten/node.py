@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.errors import GraphError, UnsupportedError
-from hexane.formats.operands import Folder, Operand, transposed, type_of
+from hexane.formats.compositions import Composer, Refused, axis_in
+from hexane.formats.operands import Folder, Operand
 from hexane.graph.types import TensorType
 
 DTYPES = {
@@ -20,10 +20,6 @@ DTYPES = {
 Translator = Callable[["AtenNode"], Any]
 TRANSLATORS: dict[str, Translator] = {}
 """Name of an operator with its overload (``add.Tensor``) -> its translation."""
-
-
-class Refused(UnsupportedError):
-    """One node that has no translation, and why."""
 
 
 def aten(*names: str) -> Callable[[Translator], Translator]:
@@ -50,7 +46,7 @@ def mil_type(tensor: Any) -> TensorType:
     return TensorType(DTYPES[name], tuple(tensor.shape))
 
 
-class AtenNode:
+class AtenNode(Composer):
     """One call of an operator.
 
     ``c["dim"]`` is an argument by its name in the schema (a number, a list, None, or an operand), ``c.x(name)`` an
@@ -110,6 +106,11 @@ class AtenNode:
             raise Refused(f"{name} is not known before run time")
         return [int(item) for item in given]
 
+    def each(self, name: str, count: int) -> list[int]:
+        """A list of integers, one for each of ``count`` axes; one for all may be given."""
+        given = self.ints(name)
+        return given * count if len(given) == 1 else given
+
     # -- results -------------------------------------------------------------------------------------------------------
 
     @property
@@ -132,31 +133,16 @@ class AtenNode:
 
     # -- small constructs ----------------------------------------------------------------------------------------------
 
-    def rank(self, operand: Operand) -> int:
-        return type_of(operand).rank
-
-    def shape(self, operand: Operand) -> tuple[int, ...]:
-        return tuple(type_of(operand).shape)
-
-    def dtype(self, operand: Operand) -> str:
-        return type_of(operand).dtype
-
-    def axis(self, axis: int, rank: int) -> int:
-        if not -max(rank, 1) <= axis < max(rank, 1):
-            raise GraphError(f"axis {axis} of a tensor of rank {rank}")
-        return axis % max(rank, 1)
+    def axis(self, operand: Operand, name: str = "dim") -> int:
+        """An argument as a non-negative axis of an operand; a scalar has one axis."""
+        return axis_in(self[name], max(self.rank(operand), 1))
 
     def axes(self, given: Any, rank: int) -> list[int]:
         """Axes, all of them where none is given; not negative, in order."""
         if given is None or (isinstance(given, list | tuple) and not given):
             return list(range(rank))
         given = [given] if isinstance(given, int) else given
-        return sorted({self.axis(int(axis), rank) for axis in given})
-
-    def like(self, value: Any, operand: Operand) -> np.ndarray:
-        """A constant scalar of the operand's dtype."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(value).astype(type_of(operand).carrier)
+        return sorted({axis_in(int(axis), max(rank, 1)) for axis in given})
 
     def full(self, value: Any, dtype: str, shape: Sequence[int] = ()) -> np.ndarray:
         """A constant of one number."""
@@ -164,69 +150,15 @@ class AtenNode:
             return np.full(tuple(shape), value, TensorType(dtype).carrier)
 
     def cast(self, operand: Any, dtype: str) -> Operand:
-        """Conversion; a Python number becomes a constant."""
+        """Conversion; a Python number becomes a constant, and truth is what is not 0."""
         if isinstance(operand, bool | int | float):
             return self.full(operand, dtype)
-        if self.dtype(operand) == dtype:
-            return operand
         if isinstance(operand, np.ndarray):
             with np.errstate(over="ignore", invalid="ignore"):
-                return operand.astype(TensorType(dtype).carrier)
-        if dtype == "bool":
+                return operand.astype(TensorType(dtype).carrier, copy=False)
+        if dtype == "bool" and self.dtype(operand) != dtype:
             return self.ops.not_equal(x=operand, y=self.like(0, operand))
-        return self.ops.cast(x=operand, dtype=dtype)
-
-    def reshape(self, operand: Operand, shape: Sequence[int]) -> Operand:
-        shape = tuple(int(extent) for extent in shape)
-        if self.shape(operand) == shape:
-            return operand
-        if isinstance(operand, np.ndarray):
-            return operand.reshape(shape)
-        if not shape:
-            return self.ops.squeeze(x=operand, axes=np.arange(self.rank(operand), dtype=np.int32))
-        if not self.shape(operand):
-            return self.ops.expand_dims(x=operand, axes=np.arange(len(shape), dtype=np.int32))
-        return self.ops.reshape(x=operand, shape=np.array(shape, np.int32))
-
-    def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
-        return transposed(self.ops, operand, perm)
-
-    def swapped(self, operand: Operand) -> Operand:
-        """The last two axes exchanged."""
-        rank = self.rank(operand)
-        return self.transpose(operand, [*range(rank - 2), rank - 1, rank - 2])
-
-    def expanded(self, operand: Operand, shape: Sequence[int]) -> Operand:
-        """Broadcast to a shape."""
-        have = self.shape(operand)
-        shape = tuple(shape)
-        operand = self.reshape(operand, (1,) * (len(shape) - len(have)) + have)
-        if isinstance(operand, np.ndarray):
-            return np.broadcast_to(operand, shape)
-        reps = [want if is_ == 1 else 1 for want, is_ in zip(shape, self.shape(operand))]
-        if all(rep == 1 for rep in reps):
-            return operand
-        return self.ops.tile(x=operand, reps=np.array(reps, np.int32))
-
-    def slice(self, operand: Operand, axis: int, begin: int, end: int, step: int = 1) -> Operand:
-        """``operand[begin:end:step]`` along one axis; bounds within it."""
-        shape = self.shape(operand)
-        if begin == 0 and end >= shape[axis] and step == 1:
-            return operand
-        if isinstance(operand, np.ndarray):
-            return operand[(slice(None),) * axis + (slice(begin, end, step),)]
-        starts, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        starts[axis], ends[axis], steps[axis] = begin, end, step
-        plain = np.array([number != axis for number in range(len(shape))])
-        return self.ops.slice_by_index(
-            x=operand,
-            begin=np.array(starts, np.int32),
-            end=np.array(ends, np.int32),
-            stride=np.array(steps, np.int32),
-            begin_mask=plain,
-            end_mask=plain,
-            squeeze_mask=np.zeros(len(shape), bool),
-        )
+        return super().cast(operand, dtype)
 
     def index32(self, operand: Operand, extent: int) -> Operand:
         """Indices as the graph takes them: 32 bits, counted from the start."""

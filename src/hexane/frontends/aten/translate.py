@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError
+from hexane.formats.compositions import Refused
 from hexane.formats.operands import Folder, Operand, known, type_of
 from hexane.frontends.aten import ops as _ops  # noqa: F401  (registers the translations)
-from hexane.frontends.aten.node import TRANSLATORS, AtenNode, Refused, mil_type
+from hexane.frontends.aten.node import TRANSLATORS, AtenNode, mil_type
 from hexane.graph import Graph, GraphBuilder
 from hexane.graph.types import TensorType
 

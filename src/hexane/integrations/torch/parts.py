@@ -15,7 +15,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 import hexane
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
-from hexane.frontends.aten.node import Refused
+from hexane.formats.compositions import Refused
 from hexane.frontends.aten.translate import NodeRefused, Translation, name_of, translate
 from hexane.program import Program
 from hexane.runtime.devices import LEVELS, device_named

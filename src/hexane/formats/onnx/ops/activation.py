@@ -2,92 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+
 import numpy as np
 
-from hexane.formats.onnx.context import NodeContext, Operand, axis_in, type_of
+from hexane.formats.compositions import axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import MICROSOFT, onnx_op
+from hexane.formats.operands import Operand, type_of
 from hexane.graph.types import DTYPES
 
-
-@onnx_op("Relu")
-def relu(c: NodeContext) -> Operand:
-    return c.ops.relu(x=c.need(0))
-
-
-@onnx_op("Sigmoid")
-def sigmoid(c: NodeContext) -> Operand:
-    return c.ops.sigmoid(x=c.need(0))
+_PARAMETERS: dict[str, tuple[str, dict[str, float]]] = {
+    "Relu": ("relu", {}), "Sigmoid": ("sigmoid", {}), "Softplus": ("softplus", {}), "Softsign": ("softsign", {}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}), "HardSigmoid": ("sigmoid_hard", {"alpha": 0.2, "beta": 0.5}),
+}  # fmt: skip
+"""MIL's op, and its parameters with the values that ONNX gives them where a node is silent."""
 
 
-@onnx_op("Softplus")
-def softplus(c: NodeContext) -> Operand:
-    return c.ops.softplus(x=c.need(0))
+@onnx_op(*_PARAMETERS)
+def plain(c: NodeContext) -> Operand:
+    op, defaults = _PARAMETERS[c.node.op_type]
+    return c.ops.op(op, x=c.need(0), **{name: c.attr(name, value) for name, value in defaults.items()})
 
 
-@onnx_op("Softsign")
-def softsign(c: NodeContext) -> Operand:
-    return c.ops.softsign(x=c.need(0))
-
-
-@onnx_op("LeakyRelu")
-def leaky_relu(c: NodeContext) -> Operand:
-    return c.ops.leaky_relu(x=c.need(0), alpha=c.attr("alpha", 0.01))
-
-
-@onnx_op("Elu")
+@onnx_op("Elu", "Celu", "Selu")
 def elu(c: NodeContext) -> Operand:
-    return c.ops.elu(x=c.need(0), alpha=c.attr("alpha", 1.0))
-
-
-@onnx_op("Celu")
-def celu(c: NodeContext) -> Operand:
-    """``max(0, x) + min(0, alpha (exp(x / alpha) - 1))``."""
-    x, alpha = c.need(0), c.attr("alpha", 1.0)
-    if alpha == 1.0:
-        return c.ops.elu(x=x, alpha=1.0)
-    scaled = c.ops.real_div(x=x, y=c.like(alpha, x))
-    return c.ops.mul(x=c.ops.elu(x=scaled, alpha=1.0), y=c.like(alpha, x))
-
-
-@onnx_op("Selu")
-def selu(c: NodeContext) -> Operand:
-    x = c.need(0)
-    alpha, gamma = c.attr("alpha", 1.6732632423543772848), c.attr("gamma", 1.0507009873554804934)
-    return c.ops.mul(x=c.ops.elu(x=x, alpha=alpha), y=c.like(gamma, x))
-
-
-@onnx_op("HardSigmoid")
-def hard_sigmoid(c: NodeContext) -> Operand:
-    return c.ops.sigmoid_hard(x=c.need(0), alpha=c.attr("alpha", 0.2), beta=c.attr("beta", 0.5))
+    if c.node.op_type == "Selu":
+        alpha, gamma = c.attr("alpha", 1.6732632423543772848), c.attr("gamma", 1.0507009873554804934)
+        return c.elu(c.need(0), alpha, scale=gamma)
+    alpha = c.attr("alpha", 1.0)
+    return c.elu(c.need(0), alpha, inner=1 / alpha if c.node.op_type == "Celu" else 1)
 
 
 @onnx_op("HardSwish")
 def hard_swish(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.mul(x=x, y=c.ops.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5))
+    return c.hard_swish(c.need(0))
 
 
 @onnx_op("Mish")
 def mish(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.mul(x=x, y=c.ops.tanh(x=c.ops.softplus(x=x)))
-
-
-def swish_of(c: NodeContext, x: Operand, alpha: float) -> Operand:
-    """``x * sigmoid(alpha x)``."""
-    if alpha == 1.0:
-        return c.ops.silu(x=x)
-    return c.ops.mul(x=x, y=c.ops.sigmoid(x=c.ops.mul(x=x, y=c.like(alpha, x))))
+    return c.mish(c.need(0))
 
 
 @onnx_op("Swish")
-def swish(c: NodeContext) -> Operand:
-    return swish_of(c, c.need(0), c.attr("alpha", 1.0))
-
-
 @onnx_op("QuickGelu", domain=MICROSOFT)
-def quick_gelu(c: NodeContext) -> Operand:
-    return swish_of(c, c.need(0), c.attr("alpha", 1.702))
+def swish(c: NodeContext) -> Operand:
+    return c.swish(c.need(0), c.attr("alpha", 1.0 if c.node.op_type == "Swish" else 1.702))
 
 
 @onnx_op("ThresholdedRelu")
@@ -150,25 +111,16 @@ def prelu(c: NodeContext) -> Operand:
     return c.ops.select(cond=c.ops.less(x=x, y=zero), a=c.ops.mul(x=x, y=slope), b=x)
 
 
-def _flat_axis(c: NodeContext, x: Operand, work: object) -> Operand:
+def _along(c: NodeContext, work: Callable[[Operand, int], Operand]) -> Operand:
     """Before op set 13, softmax and its kin worked on a matrix [before axis, from axis on]."""
-    shape = type_of(x).shape
-    axis = axis_in(c.attr("axis", 1), len(shape))
-    flat = c.reshape(x, (int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))))
-    return c.reshape(work(flat, 1), shape)  # type: ignore[operator]
-
-
-def _along(c: NodeContext, work: object) -> Operand:
     x = c.need(0)
     shape = type_of(x).shape
     if not shape:
-        return c.reshape(work(c.reshape(x, (1,)), 0), ())  # type: ignore[operator]
-    if c.version < 13:
-        axis = axis_in(c.attr("axis", 1), len(shape))
-        if axis == len(shape) - 1:
-            return work(x, axis)  # type: ignore[operator]
-        return _flat_axis(c, x, work)
-    return work(x, axis_in(c.attr("axis", -1), len(shape)))  # type: ignore[operator]
+        return c.reshape(work(c.reshape(x, (1,)), 0), ())
+    axis = axis_in(c.attr("axis", -1 if c.version >= 13 else 1), len(shape))
+    if c.version >= 13 or axis == len(shape) - 1:
+        return work(x, axis)
+    return c.reshape(work(c.reshape(x, (prod(shape[:axis]), prod(shape[axis:]))), 1), shape)
 
 
 @onnx_op("Softmax")
@@ -176,16 +128,9 @@ def softmax(c: NodeContext) -> Operand:
     return _along(c, lambda x, axis: c.ops.softmax(x=x, axis=axis))
 
 
-def log_softmax_of(c: NodeContext, x: Operand, axis: int) -> Operand:
-    """``x - max - log(sum(exp(x - max)))``: exact where softmax underflows."""
-    shifted = c.ops.sub(x=x, y=c.ops.reduce_max(x=x, axes=np.array([axis], np.int32), keep_dims=True))
-    total = c.ops.reduce_log_sum_exp(x=shifted, axes=np.array([axis], np.int32), keep_dims=True)
-    return c.ops.sub(x=shifted, y=total)
-
-
 @onnx_op("LogSoftmax")
 def log_softmax(c: NodeContext) -> Operand:
-    return _along(c, lambda x, axis: log_softmax_of(c, x, axis))
+    return _along(c, c.log_softmax)
 
 
 @onnx_op("Hardmax")

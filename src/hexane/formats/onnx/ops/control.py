@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError
-from hexane.formats.onnx.context import Endless, NodeContext, Operand, Refused, axis_in, type_of
-from hexane.formats.onnx.ops.shape import cut, static_shape, window
+from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.onnx.context import Endless, NodeContext
+from hexane.formats.onnx.ops.shape import cut, static_shape
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 from hexane.graph.ir import Value
 
 MAX_STEPS = 4096
@@ -118,15 +120,10 @@ def _nothing(c: NodeContext, value: Any) -> Operand:
 
 
 def stacked(c: NodeContext, parts: list[Operand], axis: int) -> Operand:
-    """Parts along a new axis."""
+    """Parts along a new axis; Refused where there is none."""
     if not parts:
         raise Refused("it runs no step")
-    axis = axis_in(axis, type_of(parts[0]).rank + 1)
-    spread = []
-    for part in parts:
-        shape = type_of(part).shape
-        spread.append(c.reshape(part, (*shape[:axis], 1, *shape[axis:])))
-    return spread[0] if len(spread) == 1 else c.ops.concat(values=tuple(spread), axis=axis, interleave=False)
+    return c.stack(parts, axis)
 
 
 @onnx_op("Scan")
@@ -164,7 +161,7 @@ def _steps(
         slices = []
         for operand, axis, flipped in zip(inputs, axes, backward):
             at = length - 1 - step if flipped else step
-            part = window(c, operand, {axis: slice(at, at + 1)})
+            part = c.window(operand, {axis: slice(at, at + 1)})
             shape = type_of(part).shape
             slices.append(c.reshape(part, (*shape[:axis], *shape[axis + 1 :])))
         results = run_body(c, body, [*states, *slices])
@@ -187,7 +184,7 @@ def _batched_scan(c: NodeContext, body: Any, count: int) -> object:
     for row in range(batch):
 
         def pick(operand: Operand, row: int = row) -> Operand:
-            return c.reshape(window(c, operand, {0: slice(row, row + 1)}), type_of(operand).shape[1:])
+            return c.reshape(c.window(operand, {0: slice(row, row + 1)}), type_of(operand).shape[1:])
 
         state, scans = _steps(
             c, body, [pick(s) for s in states], [pick(x) for x in inputs], [0] * count, [0] * count, outs
@@ -257,7 +254,7 @@ def concat_from_sequence(c: NodeContext) -> object:
     items, axis = _sequence(c, 0), c.attr("axis")
     if c.attr("new_axis", 0):
         return stacked(c, items, axis)
-    return c.ops.concat(values=tuple(items), axis=axis_in(axis, type_of(items[0]).rank), interleave=False)
+    return c.join(items, axis_in(axis, type_of(items[0]).rank))
 
 
 @onnx_op("SplitToSequence")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, type_of
+from hexane.formats.compositions import MIL_FLOATS, Refused, custom_pad
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,12 @@ class SlidingWindow:
         return tuple(out)
 
     @property
-    def flat_pads(self) -> np.ndarray:
-        return np.array([n for pair in self.pads for n in pair], np.int32)
+    def flat_pads(self) -> list[int]:
+        return [n for pair in self.pads for n in pair]
 
     def arguments(self, dilated: bool = True) -> dict[str, Any]:
         """MIL's parameters."""
-        made: dict[str, Any] = {"strides": np.array(self.strides, np.int32)}
-        if dilated:
-            made["dilations"] = np.array(self.dilations, np.int32)
-        if any(any(pair) for pair in self.pads):
-            return {**made, "pad_type": "custom", "pad": self.flat_pads}
-        return {**made, "pad_type": "valid"}
+        return {"strides": self.strides, **({"dilations": self.dilations} if dilated else {}), **custom_pad(self.pads)}
 
 
 def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...]) -> SlidingWindow:
@@ -108,8 +103,7 @@ def conv_of(c: NodeContext, x: Operand, weight: Operand, bias: Operand | None) -
     if c.has_attr("kernel_shape") and tuple(c.attr("kernel_shape")) != kernel:
         raise GraphError(f"kernel_shape {c.attr('kernel_shape')} and a weight {type_of(weight).shape}")
     window = window_of(c, extents, kernel)
-    extra = {} if bias is None else {"bias": bias}
-    return c.ops.conv(x=x, weight=weight, groups=c.attr("group", 1), **window.arguments(), **extra)
+    return c.conv(x, weight, bias, groups=c.attr("group", 1), **window.arguments())
 
 
 @onnx_op("Conv")
@@ -130,27 +124,8 @@ def conv_transpose(c: NodeContext) -> Operand:
     more = c.attr("output_padding", [0] * rank)
     whole = [(extents[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
     pads = _transposed_pads(c, extents, whole, strides, more)
-    arguments: dict[str, Any] = {
-        "strides": np.array(strides, np.int32),
-        "dilations": np.array(dilations, np.int32),
-        "groups": c.attr("group", 1),
-    }
-    bias = {} if c[2] is None else {"bias": c[2]}
-    inside = all(before >= 0 and after >= 0 for before, after in pads)
-    if inside:
-        flat = np.array([n for pair in pads for n in pair], np.int32)
-        how = {"pad_type": "custom", "pad": flat} if flat.any() else {"pad_type": "valid"}
-        return c.ops.conv_transpose(x=x, weight=weight, **arguments, **how, **bias)
-    # An output padding beyond the window adds rows that hold the bias alone.
-    y = c.ops.conv_transpose(x=x, weight=weight, pad_type="valid", **arguments)
-    from hexane.formats.onnx.ops.shape import padded, window
-
-    y = window(c, y, {2 + i: slice(max(b, 0), whole[i] - max(a, 0)) for i, (b, a) in enumerate(pads) if b > 0 or a > 0})
-    flat_pads = [0, 0, *(max(-b, 0) for b, _ in pads), 0, 0, *(max(-a, 0) for _, a in pads)]
-    y = padded(c, y, flat_pads, None, "constant", c.like(0, y), type_of(y).shape)
-    if c[2] is not None:
-        y = c.ops.add(x=y, y=c.reshape(c.need(2), (type_of(c.need(2)).shape[0], *[1] * rank)))
-    return y
+    how = {"strides": strides, "dilations": dilations, "groups": c.attr("group", 1)}
+    return c.conv_transpose(x, weight, c[2], pads, **how)
 
 
 def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: Any, more: Any) -> list[tuple[int, int]]:
@@ -177,56 +152,32 @@ def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: An
     return [(flat[i], flat[i + rank] - more[i]) for i in range(rank)]
 
 
-@onnx_op("AveragePool")
-def average_pool(c: NodeContext) -> Operand:
-    """MIL's ``avg_pool``; ceiling mode becomes more padding, which an average over real elements does not see."""
-    x = c.need(0)
-    extents = spatial(c, x)
-    window = window_of(c, extents, tuple(c.attr("kernel_shape")))
-    count_pad, ceil = bool(c.attr("count_include_pad", 0)), bool(c.attr("ceil_mode", 0))
-    out = window.outputs(extents, ceil)
-    wider = _stretched(window, extents, out)
-    plain = max(window.dilations) == 1 and len(extents) <= 3 and type_of(x).dtype in ("fp16", "fp32")
-    if not plain or (count_pad and wider != window):
-        return c.ops.op("onnx.AveragePool", x=x, **_host_arguments(window, ceil), count_include_pad=count_pad)
-    return c.ops.avg_pool(
-        x=x,
-        kernel_sizes=np.array(window.kernel, np.int32),
-        exclude_padding_from_average=not count_pad,
-        ceil_mode=False,
-        **wider.arguments(dilated=False),
-    )
-
-
-@onnx_op("MaxPool")
-def max_pool(c: NodeContext) -> object:
-    x = c.need(0)
+@onnx_op("AveragePool", "MaxPool", "LpPool")
+def pool(c: NodeContext) -> object:
+    """MIL's pooling where it has one; ceiling mode becomes more padding, which no average over real elements sees."""
+    x, kind = c.need(0), c.node.op_type
     extents = spatial(c, x)
     window = window_of(c, extents, tuple(c.attr("kernel_shape")))
     ceil = bool(c.attr("ceil_mode", 0))
-    plain = max(window.dilations) == 1 and len(extents) <= 3 and type_of(x).dtype in ("fp16", "fp32")
-    if not plain or c.wants(1):
-        column = bool(c.attr("storage_order", 0))
-        return c.ops.op("onnx.MaxPool", x=x, **_host_arguments(window, ceil), column_major=column)
     wider = _stretched(window, extents, window.outputs(extents, ceil))
-    return c.ops.max_pool(
-        x=x, kernel_sizes=np.array(window.kernel, np.int32), ceil_mode=False, **wider.arguments(dilated=False)
-    )
-
-
-@onnx_op("LpPool")
-def lp_pool(c: NodeContext) -> Operand:
-    x = c.need(0)
-    extents = spatial(c, x)
-    window = window_of(c, extents, tuple(c.attr("kernel_shape")))
-    ceil, p = bool(c.attr("ceil_mode", 0)), c.attr("p", 2)
-    plain = p == 2 and max(window.dilations) == 1 and len(extents) <= 2 and type_of(x).dtype in ("fp16", "fp32")
+    plain = max(window.dilations) == 1 and len(extents) <= 3 and type_of(x).dtype in MIL_FLOATS
+    mil = {"AveragePool": "avg_pool", "MaxPool": "max_pool", "LpPool": "l2_pool"}[kind]
+    host: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    if kind == "AveragePool":
+        host["count_include_pad"] = bool(c.attr("count_include_pad", 0))
+        more["exclude_padding_from_average"] = not host["count_include_pad"]
+        plain = plain and not (host["count_include_pad"] and wider != window)
+    elif kind == "MaxPool":
+        host["column_major"] = bool(c.attr("storage_order", 0))
+        plain = plain and not c.wants(1)
+    else:
+        host["p"] = c.attr("p", 2)
+        plain = plain and host["p"] == 2 and len(extents) <= 2
     if not plain:
-        return c.ops.op("onnx.LpPool", x=x, **_host_arguments(window, ceil), p=p)
-    wider = _stretched(window, extents, window.outputs(extents, ceil))
-    return c.ops.l2_pool(
-        x=x, kernel_sizes=np.array(window.kernel, np.int32), ceil_mode=False, **wider.arguments(dilated=False)
-    )
+        how = {"strides": window.strides, "dilations": window.dilations, "pad": window.flat_pads, "ceil_mode": ceil}
+        return c.ops.op(f"onnx.{kind}", x=x, kernel_sizes=window.kernel, **how, **host)
+    return c.ops.op(mil, x=x, kernel_sizes=window.kernel, ceil_mode=False, **wider.arguments(dilated=False), **more)
 
 
 def _stretched(window: SlidingWindow, extents: tuple[int, ...], out: tuple[int, ...]) -> SlidingWindow:
@@ -239,40 +190,13 @@ def _stretched(window: SlidingWindow, extents: tuple[int, ...], out: tuple[int, 
     return SlidingWindow(window.kernel, window.strides, window.dilations, tuple(pads))
 
 
-def _host_arguments(window: SlidingWindow, ceil: bool) -> dict[str, Any]:
-    return {
-        "kernel_sizes": np.array(window.kernel, np.int32),
-        "strides": np.array(window.strides, np.int32),
-        "pad": window.flat_pads,
-        "dilations": np.array(window.dilations, np.int32),
-        "ceil_mode": ceil,
-    }
-
-
-def _spatial_axes(operand: Operand) -> np.ndarray:
-    return np.arange(2, type_of(operand).rank, dtype=np.int32)
-
-
-@onnx_op("GlobalAveragePool")
-def global_average_pool(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.reduce_mean(x=x, axes=_spatial_axes(x), keep_dims=True)
-
-
-@onnx_op("GlobalMaxPool")
-def global_max_pool(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.reduce_max(x=x, axes=_spatial_axes(x), keep_dims=True)
-
-
-@onnx_op("GlobalLpPool")
-def global_lp_pool(c: NodeContext) -> Operand:
-    x, p = c.need(0), c.attr("p", 2)
-    if p in (1, 2):
-        return c.ops.op(f"reduce_l{p}_norm", x=x, axes=_spatial_axes(x), keep_dims=True)
-    raised = c.ops.pow(x=c.ops.abs(x=x), y=c.like(p, x))
-    total = c.ops.reduce_sum(x=raised, axes=_spatial_axes(x), keep_dims=True)
-    return c.ops.pow(x=total, y=c.like(1 / p, x))
+@onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(c: NodeContext) -> Operand:
+    x, kind = c.need(0), c.node.op_type
+    axes = range(2, type_of(x).rank)
+    if kind == "GlobalLpPool":
+        return c.lp_norm(x, c.attr("p", 2), axes, True)
+    return c.ops.op("reduce_max" if kind == "GlobalMaxPool" else "reduce_mean", x=x, axes=axes, keep_dims=True)
 
 
 @onnx_op("MaxUnpool")
@@ -287,20 +211,14 @@ def max_unpool(c: NodeContext) -> Operand:
     inner = (*type_of(x).shape[:2], *small)
     if not c.is_constant(2):
         return c.ops.op(
-            "onnx.MaxUnpoolAt", x=x, indices=indices, shape=c.need(2), index_shape=np.array(inner, np.int32),
-            output_shape=np.array(c.declared_shape("output_shape"), np.int32),
+            "onnx.MaxUnpoolAt", x=x, indices=indices, shape=c.need(2), index_shape=inner,
+            output_shape=c.declared_shape("output_shape"),
         )  # fmt: skip
     out = tuple(c.ints(2) or inner)
     if any(a > b for a, b in zip(inner, out)):
         raise GraphError(f"output_shape {out} is smaller than {inner}")
     # The flat indices count in the pooled tensor's own shape (operator specification).
-    return c.ops.op(
-        "onnx.MaxUnpool",
-        x=x,
-        indices=indices,
-        output_shape=np.array(out, np.int32),
-        index_shape=np.array(inner, np.int32),
-    )
+    return c.ops.op("onnx.MaxUnpool", x=x, indices=indices, output_shape=out, index_shape=inner)
 
 
 @onnx_op("Col2Im")
@@ -310,16 +228,16 @@ def col2im(c: NodeContext) -> Operand:
     rank = type_of(c.need(1)).shape[0]
     flat = c.attr("pads", [0] * (2 * rank))
     arguments: dict[str, Any] = {
-        "strides": np.array(c.attr("strides", [1] * rank), np.int32),
-        "pad": np.array([n for i in range(rank) for n in (flat[i], flat[i + rank])], np.int32),
-        "dilations": np.array(c.attr("dilations", [1] * rank), np.int32),
+        "strides": c.attr("strides", [1] * rank),
+        "pad": [n for i in range(rank) for n in (flat[i], flat[i + rank])],
+        "dilations": c.attr("dilations", [1] * rank),
     }
     if runtime:
-        shape = np.array(c.declared_shape("image_shape"), np.int32)
+        shape = c.declared_shape("image_shape")
         return c.ops.op(
             "onnx.Col2ImAt", x=x, image_shape=c.need(1), block_shape=c.need(2), output_shape=shape, **arguments
         )
-    image, block = np.array(c.ints(1), np.int32), np.array(c.ints(2), np.int32)
+    image, block = c.ints(1), c.ints(2)
     return c.ops.op("onnx.Col2Im", x=x, image_shape=image, block_shape=block, **arguments)
 
 
@@ -333,9 +251,9 @@ def deform_conv(c: NodeContext) -> Operand:
         x=x,
         weight=weight,
         offset=c.need(2),
-        strides=np.array(window.strides, np.int32),
+        strides=window.strides,
         pad=window.flat_pads,
-        dilations=np.array(window.dilations, np.int32),
+        dilations=window.dilations,
         groups=c.attr("group", 1),
         offset_groups=c.attr("offset_group", 1),
         **extra,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, known, type_of
+from hexane.formats.compositions import Refused
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, known, type_of
 from hexane.graph.types import DTYPES, FLOATS, dtype_name
 
 _UNARY = {
@@ -47,40 +49,22 @@ def binary(c: NodeContext) -> Operand:
 
 @onnx_op(*_VARIADIC)
 def variadic(c: NodeContext) -> Operand:
-    first, *rest = c.inputs()
-    for other in rest:
-        first = c.ops.op(_VARIADIC[c.node.op_type], x=first, y=other)
-    return first if rest else c.ops.identity(x=first)
+    return c.fold(_VARIADIC[c.node.op_type], c.inputs())
 
 
 @onnx_op("Mean")
 def mean(c: NodeContext) -> Operand:
-    operands = c.inputs()
-    total = variadic_sum(c, operands)
-    return c.ops.real_div(x=total, y=c.like(len(operands), total))
-
-
-def variadic_sum(c: NodeContext, operands: list[Operand]) -> Operand:
-    total, *rest = operands
-    for other in rest:
-        total = c.ops.add(x=total, y=other)
-    return total
+    return c.ops.real_div(x=c.fold("add", c.inputs()), y=c.like(len(c), c.need(0)))
 
 
 @onnx_op("Neg")
 def neg(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.mul(x=x, y=c.like(-1, x))
+    return c.scale(c.need(0), -1)
 
 
-@onnx_op("Reciprocal")
-def reciprocal(c: NodeContext) -> Operand:
-    return c.ops.inverse(x=c.need(0), epsilon=0.0)
-
-
-@onnx_op("Log")
-def log(c: NodeContext) -> Operand:
-    return c.ops.log(x=c.need(0), epsilon=0.0)
+@onnx_op("Reciprocal", "Log")
+def inverse(c: NodeContext) -> Operand:
+    return c.ops.op("log" if c.node.op_type == "Log" else "inverse", x=c.need(0), epsilon=0.0)
 
 
 @onnx_op("Pow")

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, type_of
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.shape import static_shape
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 from hexane.graph.ops.onnx_resize import resize_plan
 
 
@@ -24,7 +25,7 @@ def upsample(c: NodeContext) -> Operand:
         return resize_of(c, c.need(0), c.attr("scales"), None, None, arguments)
     if c.is_constant(1):
         return resize_of(c, c.need(0), c.need_constant(1).reshape(-1).tolist(), None, None, arguments)
-    shape = np.array(c.declared_shape("scales"), np.int32)
+    shape = c.declared_shape("scales")
     return c.ops.op("onnx.Resize", x=c.need(0), scales=c.need(1), output_shape=shape, **arguments)
 
 
@@ -51,7 +52,7 @@ def resize(c: NodeContext) -> Operand:
         scales_at, sizes_at, roi_at = 2, 3, 1
     axes = c.attr("axes")
     if axes is not None:
-        arguments["axes"] = np.array(axes, np.int32)
+        arguments["axes"] = axes
     if arguments["coordinate_mode"] == "tf_crop_and_resize":
         if not c.is_constant(roi_at):
             arguments["roi"] = c.need(roi_at)
@@ -63,7 +64,7 @@ def resize(c: NodeContext) -> Operand:
             if c.has(scales_at) and not _empty(c, scales_at)
             else {"sizes": c.need(sizes_at)}
         )
-        shape = np.array(c.declared_shape("scales or sizes"), np.int32)
+        shape = c.declared_shape("scales or sizes")
         return c.ops.op("onnx.Resize", x=x, output_shape=shape, **which, **arguments)
     scales, sizes = c.constant(scales_at), c.ints(sizes_at) or None
     given = None if scales is None or scales.size == 0 else [float(scale) for scale in scales.reshape(-1)]
@@ -102,7 +103,7 @@ def resize_of(
         operand = _mil_resize(c, x, shape, out, factors, how)
         if operand is not None:
             return operand
-    given: dict[str, Any] = {"scales": np.array(scales, np.float32)} if scales else {"sizes": np.array(sizes, np.int32)}
+    given: dict[str, Any] = {"scales": np.array(scales, np.float32)} if scales else {"sizes": sizes}
     return c.ops.op("onnx.Resize", x=x, **given, **how)
 
 
@@ -167,12 +168,9 @@ def roi_align(c: NodeContext) -> Operand:
 def affine_grid(c: NodeContext) -> Operand:
     """Constant points times the affine map."""
     theta, align = c.need(0), bool(c.attr("align_corners", 0))
-    if not c.is_constant(1):
-        shape = np.array(c.declared_shape("size"), np.int32)
-        return c.ops.op("onnx.AffineGrid", x=theta, size=c.need(1), align_corners=align, output_shape=shape)
-    size = c.ints(1) or []
-    shape = np.array([size[0], *size[2:], len(size) - 2], np.int32)
-    return c.ops.op("onnx.AffineGrid", x=theta, size=np.array(size, np.int32), align_corners=align, output_shape=shape)
+    size: Any = c.ints(1) if c.is_constant(1) else c.need(1)
+    shape: Any = [size[0], *size[2:], len(size) - 2] if c.is_constant(1) else c.declared_shape("size")
+    return c.ops.op("onnx.AffineGrid", x=theta, size=size, align_corners=align, output_shape=shape)
 
 
 @onnx_op("ImageDecoder")
@@ -181,5 +179,5 @@ def image_decoder(c: NodeContext) -> Operand:
     layout = c.attr("pixel_format", "RGB")
     if layout not in ("RGB", "BGR", "Grayscale"):
         raise GraphError(f"ImageDecoder has no pixel format {layout!r}")
-    shape = np.array(c.declared_shape("the picture"), np.int32)
+    shape = c.declared_shape("the picture")
     return c.ops.op("onnx.ImageDecoder", x=c.need(0), pixel_format=layout, output_shape=shape)

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, type_of
+from hexane.formats.compositions import Refused
+from hexane.formats.onnx.context import NodeContext
+from hexane.formats.onnx.ops import linear
 from hexane.formats.onnx.ops.conv import conv_of
 from hexane.formats.onnx.ops.linear import layer_norm_of, product, rms_norm_of
 from hexane.formats.onnx.registry import MAIN, MICROSOFT, onnx_op
+from hexane.formats.operands import Operand, type_of
 
 
 def activated(c: NodeContext, y: Operand) -> Operand:
@@ -45,9 +48,7 @@ def fused_conv(c: NodeContext) -> Operand:
 
 @onnx_op("FusedGemm", domain=MICROSOFT)
 def fused_gemm(c: NodeContext) -> Operand:
-    from hexane.formats.onnx.ops.linear import gemm
-
-    return activated(c, gemm(c))
+    return activated(c, linear.gemm(c))
 
 
 def _swapped(c: NodeContext, x: Operand, batch: bool, last: bool) -> Operand:
@@ -65,27 +66,16 @@ def _swapped(c: NodeContext, x: Operand, batch: bool, last: bool) -> Operand:
 def fused_matmul(c: NodeContext) -> Operand:
     a = _swapped(c, c.need(0), bool(c.attr("transBatchA", 0)), bool(c.attr("transA", 0)))
     b = _swapped(c, c.need(1), bool(c.attr("transBatchB", 0)), bool(c.attr("transB", 0)))
-    y, alpha = product(c, a, b), c.attr("alpha", 1.0)
-    return y if alpha == 1 else c.ops.mul(x=y, y=c.like(alpha, y))
+    return c.scale(product(c, a, b), c.attr("alpha", 1.0))
 
 
 # ------------------------------------------------------------------------------------- activations, normalisations
 
 
-@onnx_op("Gelu", domain=MICROSOFT)
+@onnx_op("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelu(c: NodeContext) -> Operand:
-    return c.ops.gelu(x=c.need(0), mode="EXACT")
-
-
-@onnx_op("BiasGelu", domain=MICROSOFT)
-def bias_gelu(c: NodeContext) -> Operand:
-    return c.ops.gelu(x=c.ops.add(x=c.need(0), y=c.need(1)), mode="EXACT")
-
-
-@onnx_op("FastGelu", domain=MICROSOFT)
-def fast_gelu(c: NodeContext) -> Operand:
-    x = c.need(0)
-    return c.ops.gelu(x=c.ops.add(x=x, y=c.need(1)) if c.has(1) else x, mode="TANH_APPROXIMATION")
+    x = c.ops.add(x=c.need(0), y=c.need(1)) if c.has(1) else c.need(0)
+    return c.ops.gelu(x=x, mode="TANH_APPROXIMATION" if c.node.op_type == "FastGelu" else "EXACT")
 
 
 @onnx_op("BiasAdd", domain=MICROSOFT)
@@ -93,9 +83,7 @@ def bias_add(c: NodeContext) -> Operand:
     return c.ops.add(x=c.ops.add(x=c.need(0), y=c.need(1)), y=c.need(2))
 
 
-@onnx_op("LayerNormalization", domain=MICROSOFT)
-def layer_normalization(c: NodeContext) -> object:
-    return layer_norm_of(c, c.need(0), c.need(1), c[2], c.attr("axis", -1), c.attr("epsilon", 1e-5))
+onnx_op("LayerNormalization", domain=MICROSOFT)(linear.layer_normalization)
 
 
 @onnx_op("SimplifiedLayerNormalization", domain=MAIN)
@@ -143,22 +131,12 @@ def embed_layer_normalization(c: NodeContext) -> tuple[Any, ...]:
     total = c.ops.add(x=total, y=places)
     if segments is not None and c.has(4):
         total = c.ops.add(x=total, y=c.ops.gather(x=c.need(4), indices=segments, axis=0))
-    y = layer_norm_of_sum(c, total, c.need(5), c.need(6), c.attr("epsilon", 1e-12))
+    y = c.layer_norm(total, [type_of(total).rank - 1], c.need(5), c.need(6), c.attr("epsilon", 1e-12))
     lengths: Operand = np.zeros(type_of(ids).shape[0], np.int32)
     if c.has(7):
         mask = c.cast(c.need(7), "int32")
-        lengths = c.ops.reduce_sum(x=mask, axes=np.array([1], np.int32), keep_dims=False)
+        lengths = c.ops.reduce_sum(x=mask, axes=[1], keep_dims=False)
     return y, lengths, total
-
-
-def layer_norm_of_sum(c: NodeContext, x: Operand, scale: Operand, bias: Operand, epsilon: float) -> Operand:
-    """Normalisation over the last axis for an op whose other results are not mean and deviation."""
-    if isinstance(scale, np.ndarray) and isinstance(bias, np.ndarray):
-        return c.ops.layer_norm(x=x, axes=np.array([-1], np.int32), gamma=scale, beta=bias, epsilon=epsilon)
-    from hexane.formats.onnx.ops.linear import centred
-
-    y, _, _ = centred(c, x, [type_of(x).rank - 1], epsilon)
-    return c.ops.add(x=c.ops.mul(x=y, y=scale), y=bias)
 
 
 # -------------------------------------------------------------------------------------------------------- attention
@@ -176,8 +154,7 @@ def attend(c: NodeContext, q: Operand, k: Operand, v: Operand, mask: Operand | N
     """``softmax(q k^T * scale + mask) v`` of [batch, heads, length, size], as [batch, length, heads * size]."""
     size = type_of(q).shape[-1]
     factor = scale if scale else 1 / np.sqrt(size)
-    scores = c.ops.matmul(x=q, y=k, transpose_y=True)
-    scores = c.ops.mul(x=scores, y=c.like(factor, scores))
+    scores = c.scale(c.ops.matmul(x=q, y=k, transpose_y=True), factor)
     if mask is not None:
         scores = c.ops.add(x=scores, y=mask)
     y = c.ops.matmul(x=c.ops.softmax(x=scores, axis=-1), y=v)
@@ -229,9 +206,7 @@ def attention(c: NodeContext) -> Operand:
         packed = c.ops.add(x=packed, y=c.need(2))
     width = type_of(packed).shape[2]
     sizes = c.attr("qkv_hidden_sizes") or [width // 3] * 3
-    q, k, v = (
-        heads_of(c, part, heads) for part in c.ops.split(x=packed, split_sizes=np.array(sizes, np.int32), axis=2)
-    )
+    q, k, v = (heads_of(c, part, heads) for part in c.ops.split(x=packed, split_sizes=sizes, axis=2))
     length = type_of(x).shape[1]
     mask = key_mask(c, c.need(3), length, q) if c.has(3) else None
     mask = _added(c, mask, c[5])
@@ -252,15 +227,14 @@ def multi_head_attention(c: NodeContext) -> tuple[Any, ...]:
         width = type_of(q).shape[2]
         bias = c.need(3)
         total = type_of(bias).shape[0]
-        parts = c.ops.split(x=bias, split_sizes=np.array([width, width, total - 2 * width], np.int32), axis=0)
+        parts = c.ops.split(x=bias, split_sizes=[width, width, total - 2 * width], axis=0)
         q = c.ops.add(x=q, y=parts[0])
         if type_of(k).rank == 3:
             k, v = c.ops.add(x=k, y=parts[1]), c.ops.add(x=v, y=parts[2])
     q = heads_of(c, q, heads)
     k, v = (operand if type_of(operand).rank == 4 else heads_of(c, operand, heads) for operand in (k, v))
     if c.has(6):
-        k = c.ops.concat(values=(c.need(6), k), axis=2, interleave=False)
-        v = c.ops.concat(values=(c.need(7), v), axis=2, interleave=False)
+        k, v = c.join((c.need(6), k), 2), c.join((c.need(7), v), 2)
     queries, keys = type_of(q).shape[2], type_of(k).shape[2]
     mask = key_mask(c, c.need(4), keys, q) if c.has(4) else None
     mask = _added(c, mask, c[5])
@@ -293,7 +267,7 @@ def rotary_embedding(c: NodeContext) -> Operand:
     )
     turned, rest = x, None
     if 2 * half < size:
-        turned, rest = c.ops.split(x=x, split_sizes=np.array([2 * half, size - 2 * half], np.int32), axis=3)
+        turned, rest = c.ops.split(x=x, split_sizes=[2 * half, size - 2 * half], axis=3)
     count = type_of(x).shape[1]
     if c.attr("interleaved", 0):
         pairs = c.reshape(turned, (batch, count, length, half, 2))
@@ -305,7 +279,7 @@ def rotary_embedding(c: NodeContext) -> Operand:
     if c.attr("interleaved", 0):
         y = c.reshape(c.ops.stack(values=(real, imaginary), axis=4), (batch, count, length, 2 * half))
     else:
-        y = c.ops.concat(values=(real, imaginary), axis=3, interleave=False)
+        y = c.join((real, imaginary), 3)
     if rest is not None:
-        y = c.ops.concat(values=(y, rest), axis=3, interleave=False)
+        y = c.join((y, rest), 3)
     return y if rank == 4 else c.reshape(c.transpose(y, (0, 2, 1, 3)), shape)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.quantised import (
     KEPT_ELEMENTS,
     blockwise,
@@ -18,6 +19,7 @@ from hexane.formats.onnx.ops.quantised import (
     whole,
 )
 from hexane.formats.onnx.registry import MICROSOFT, onnx_op
+from hexane.formats.operands import Operand, type_of
 
 onnx_op("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
 onnx_op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
@@ -52,7 +54,7 @@ def qlinear_global_average_pool(c: NodeContext) -> Operand:
     x = real(c, 0)
     rank = type_of(x).rank
     axes = range(1, rank - 1) if c.attr("channels_last", 0) else range(2, rank)
-    return back(c, c.ops.reduce_mean(x=x, axes=np.array(axes, np.int32), keep_dims=True), 3)
+    return back(c, c.ops.reduce_mean(x=x, axes=axes, keep_dims=True), 3)
 
 
 @onnx_op("QLinearConcat", domain=MICROSOFT)
@@ -60,7 +62,7 @@ def qlinear_concat(c: NodeContext) -> Operand:
     """Inputs: result scale and zero point, then data, scale, zero point of each part."""
     parts = [real(c, index) for index in range(2, len(c), 3)]
     axis = axis_in(c.attr("axis"), type_of(parts[0]).rank)
-    return back(c, c.ops.concat(values=tuple(parts), axis=axis, interleave=False), 0)
+    return back(c, c.join(parts, axis), 0)
 
 
 @onnx_op("QGemm", domain=MICROSOFT)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.conv import conv_of
 from hexane.formats.onnx.ops.elementwise import element_type
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 from hexane.graph.constants import integer_range
 from hexane.graph.types import DTYPES, INTS
 
@@ -33,12 +35,9 @@ def along(c: NodeContext, operand: Operand, x_shape: tuple[int, ...], axis: int,
         if isinstance(operand, np.ndarray):
             return np.repeat(operand, block, axis=axis).take(range(x_shape[axis]), axis=axis)
         parts = c.reshape(operand, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-        reps = np.ones(len(shape) + 1, np.int32)
-        reps[axis + 1] = block
-        wide = c.reshape(c.ops.tile(x=parts, reps=reps), (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
-        from hexane.formats.onnx.ops.shape import window
-
-        return window(c, wide, {axis: slice(0, x_shape[axis])})
+        parts = c.broadcast(parts, (*shape[: axis + 1], block, *shape[axis + 1 :]))
+        wide = c.reshape(parts, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
+        return c.window(wide, {axis: slice(0, x_shape[axis])})
     if len(shape) != 1 or shape[0] != x_shape[axis]:
         raise GraphError(f"a scale {shape} along axis {axis} of {x_shape}")
     return c.reshape(operand, [shape[0] if i == axis else 1 for i in range(len(x_shape))])
@@ -132,10 +131,7 @@ def _broadcast(zero: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def blockwise(
-    c: NodeContext,
-    data: tuple[np.ndarray, str],
-    scale: np.ndarray,
-    offset: tuple[np.ndarray, str] | None = None,
+    c: NodeContext, data: tuple[np.ndarray, str], scale: np.ndarray, offset: tuple[np.ndarray, str] | None = None
 ) -> Operand:
     """``constexpr_blockwise_shift_scale`` of stored integers (array and dtype), one scale and offset for each block."""
     builder = c.importer.builder

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from hexane.formats.onnx.context import NodeContext, Operand, axis_in, type_of
+from hexane.formats.compositions import axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 
 _KINDS = {
     "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
@@ -33,7 +33,7 @@ def reduce(c: NodeContext) -> Operand:
     if not rank:
         return _unreduced(c, x, kind)
     axes = sorted(axis_in(axis, rank) for axis in axes)
-    return c.ops.op(f"reduce_{kind}", x=x, axes=np.array(axes, np.int32), keep_dims=keep)
+    return c.ops.op(f"reduce_{kind}", x=x, axes=axes, keep_dims=keep)
 
 
 def _unreduced(c: NodeContext, x: Operand, kind: str) -> Operand:
@@ -56,7 +56,7 @@ def arg_extreme(c: NodeContext) -> Operand:
     if not c.attr("select_last_index", 0):
         return _index(c, op, x, axis, keep)
     extent = type_of(x).shape[axis]
-    first = _index(c, op, c.ops.reverse(x=x, axes=np.array([axis], np.int32)), axis, keep)
+    first = _index(c, op, c.ops.reverse(x=x, axes=[axis]), axis, keep)
     return c.ops.sub(x=c.like(extent - 1, first), y=first)
 
 

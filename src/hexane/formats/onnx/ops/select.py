@@ -7,10 +7,12 @@ from math import prod
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.quantised import KEPT_ELEMENTS
-from hexane.formats.onnx.ops.shape import static_shape, window
+from hexane.formats.onnx.ops.shape import static_shape
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 
 
 @onnx_op("Gather")
@@ -44,13 +46,7 @@ def palette(c: NodeContext, table: np.ndarray, indices: np.ndarray) -> Operand |
 @onnx_op("GatherElements")
 def gather_elements(c: NodeContext) -> Operand:
     x, indices = c.need(0), c.need(1)
-    have, wanted = type_of(x).shape, type_of(indices).shape
-    axis = axis_in(c.attr("axis", 0), len(have))
-    # ONNX lets indices reach over a part of the other axes; MIL wants all of them.
-    if len(wanted) == len(have) and all(isinstance(n, int) for n in (*have, *wanted)):
-        parts = {i: slice(0, part) for i, (part, whole) in enumerate(zip(wanted, have)) if i != axis and part < whole}
-        x = window(c, x, parts) if parts else x
-    return c.ops.gather_along_axis(x=x, indices=indices, axis=axis)
+    return c.gather_elements(x, indices, axis_in(c.attr("axis", 0), len(type_of(x).shape)))
 
 
 @onnx_op("GatherND")
@@ -68,23 +64,17 @@ def _mode(c: NodeContext) -> str:
     return _MODES[mode]
 
 
-@onnx_op("Scatter", "ScatterElements")
-def scatter_elements(c: NodeContext) -> Operand:
+@onnx_op("Scatter", "ScatterElements", "ScatterND")
+def scatter(c: NodeContext) -> Operand:
     x, indices, updates = (c.need(index) for index in range(3))
     if prod(type_of(indices).shape) == 0:
         return c.ops.identity(x=x)
-    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    given = {"data": x, "indices": indices, "updates": updates, "mode": _mode(c)}
+    if c.node.op_type == "ScatterND":
+        return c.ops.scatter_nd(**given)
     if type_of(indices).shape != type_of(updates).shape:
         raise GraphError(f"indices {type_of(indices).shape} and updates {type_of(updates).shape} differ in shape")
-    return c.ops.scatter_along_axis(data=x, indices=indices, updates=updates, axis=axis, mode=_mode(c))
-
-
-@onnx_op("ScatterND")
-def scatter_nd(c: NodeContext) -> Operand:
-    x, indices, updates = (c.need(index) for index in range(3))
-    if prod(type_of(indices).shape) == 0:
-        return c.ops.identity(x=x)
-    return c.ops.scatter_nd(data=x, indices=indices, updates=updates, mode=_mode(c))
+    return c.ops.scatter_along_axis(**given, axis=axis_in(c.attr("axis", 0), len(type_of(x).shape)))
 
 
 @onnx_op("TensorScatter")
@@ -108,7 +98,7 @@ def topk(c: NodeContext) -> tuple[Operand, ...]:
         raise GraphError(f"the {k} largest of {shape[axis]}")
     if type_of(x).dtype not in ("fp16", "fp32", "int32") or k == 0:
         out = (*shape[:axis], k, *shape[axis + 1 :])
-        return c.ops.op("onnx.TopK", x=x, k=k, axis=axis, largest=largest, output_shape=np.array(out, np.int32))
+        return c.ops.op("onnx.TopK", x=x, k=k, axis=axis, largest=largest, output_shape=out)
     values, indices = c.ops.topk(x=x, k=k, axis=axis, ascending=not largest)
     return values, c.cast(indices, "int64")
 
@@ -124,9 +114,7 @@ def one_hot(c: NodeContext) -> Operand:
         depth = np.array(int(c.need_constant(1).reshape(()).item()), np.int32)
         old = type_of(indices).shape
         shape = (*old[:axis], int(depth), *old[axis:])
-    return c.ops.op(
-        "onnx.OneHot", x=values, indices=indices, depth=depth, axis=axis, output_shape=np.array(shape, np.int32)
-    )
+    return c.ops.op("onnx.OneHot", x=values, indices=indices, depth=depth, axis=axis, output_shape=shape)
 
 
 @onnx_op("NonZero")
@@ -149,9 +137,7 @@ def running(c: NodeContext) -> Operand:
     if not c.is_constant(1):
         op = "onnx.CumProdAt" if product else "onnx.CumSum"
         axis = c.reshape(c.need(1), ())
-        return c.ops.op(
-            op, x=x, axis=axis, exclusive=exclusive, reverse=reverse, output_shape=np.array(shape, np.int32)
-        )
+        return c.ops.op(op, x=x, axis=axis, exclusive=exclusive, reverse=reverse, output_shape=shape)
     axis = axis_in((c.ints(1) or [0])[0], len(shape))
     if product:
         return c.ops.op("onnx.CumProd", x=x, axis=axis, exclusive=exclusive, reverse=reverse)

@@ -8,8 +8,10 @@ from math import prod
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand, type_of
 from hexane.graph.ops.onnx_runtime import slice_of
 from hexane.graph.types import FLOATS
 
@@ -87,7 +89,7 @@ def squeeze(c: NodeContext) -> Operand:
         return x
     if isinstance(x, np.ndarray):
         return np.squeeze(x, tuple(gone))
-    return c.ops.squeeze(x=x, axes=np.array(sorted(gone), np.int32))
+    return c.ops.squeeze(x=x, axes=sorted(gone))
 
 
 @onnx_op("Unsqueeze")
@@ -104,7 +106,7 @@ def unsqueeze(c: NodeContext) -> Operand:
         return x
     if isinstance(x, np.ndarray):
         return np.expand_dims(x, tuple(places))
-    return c.ops.expand_dims(x=x, axes=np.array(places, np.int32))
+    return c.ops.expand_dims(x=x, axes=places)
 
 
 @onnx_op("Transpose")
@@ -140,7 +142,7 @@ def split(c: NodeContext) -> tuple[Operand, ...]:
     count = len(c.node.output)
     if not c.has_attr("split") and not c.is_constant(1):
         sizes = [c.declared_shape("split", index)[axis] for index in range(count)]
-        made = c.ops.op("onnx.Split", x=x, split=c.need(1), axis=axis, output_sizes=np.array(sizes, np.int32))
+        made = c.ops.op("onnx.Split", x=x, split=c.need(1), axis=axis, output_sizes=sizes)
         return made if isinstance(made, tuple) else (made,)
     wanted = c.axes_input(1, "split")
     if wanted is None:
@@ -162,39 +164,8 @@ def cut(c: NodeContext, x: Operand, axis: int, sizes: list[int]) -> tuple[Operan
         return (c.ops.identity(x=x),)
     if 0 in sizes:
         edges = [0, *np.cumsum(sizes).tolist()]
-        return tuple(window(c, x, {axis: slice(a, b)}) for a, b in pairwise(edges))
-    return c.ops.split(x=x, split_sizes=np.array(sizes, np.int32), axis=axis)
-
-
-def window(c: NodeContext, x: Operand, cuts: dict[int, slice]) -> Operand:
-    """Basic slicing; ``cuts`` by axis, already clamped, negative steps allowed."""
-    old = type_of(x).shape
-    picks = tuple(cuts.get(axis, slice(None)) for axis in range(len(old)))
-    if isinstance(x, np.ndarray):
-        return x[picks]
-    extents = [len(range(*pick.indices(extent))) for pick, extent in zip(picks, old)]
-    if 0 in extents:
-        return np.zeros(extents, type_of(x).carrier)
-    if all(pick.indices(extent) == (0, extent, 1) for pick, extent in zip(picks, old)):
-        return x
-    begin, end, stride, open_end = [], [], [], []
-    for pick, extent in zip(picks, old):
-        first, last, step = pick.indices(extent)
-        begin.append(first)
-        end.append(max(last, 0))
-        stride.append(step)
-        open_end.append(last < 0)
-    if all(step == 1 for step in stride):
-        return c.ops.slice_by_size(x=x, begin=np.array(begin, np.int32), size=np.array(extents, np.int32))
-    return c.ops.slice_by_index(
-        x=x,
-        begin=np.array(begin, np.int32),
-        end=np.array(end, np.int32),
-        stride=np.array(stride, np.int32),
-        begin_mask=np.zeros(len(begin), bool),
-        end_mask=np.array(open_end),
-        squeeze_mask=np.zeros(len(begin), bool),
-    )
+        return tuple(c.window(x, {axis: slice(a, b)}) for a, b in pairwise(edges))
+    return c.ops.split(x=x, split_sizes=sizes, axis=axis)
 
 
 @onnx_op("Slice")
@@ -210,7 +181,7 @@ def slice_(c: NodeContext) -> Operand:
         shape_ = c.declared_shape("starts, ends, axes or steps")
         return c.ops.op("onnx.Slice", x=x, starts=c.need(1), ends=c.need(2), output_shape=shape_, **optional)
     picks = slice_of(old, starts, ends, axes, steps)
-    return window(c, x, {axis: pick for axis, pick in enumerate(picks) if pick != slice(None)})
+    return c.window(x, dict(enumerate(picks)))
 
 
 @onnx_op("Expand")
@@ -218,24 +189,11 @@ def expand(c: NodeContext) -> Operand:
     x = c.need(0)
     if not c.is_constant(1):
         return c.ops.op("onnx.Expand", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"))
-    return spread(c, x, c.ints(1) or [])
-
-
-def spread(c: NodeContext, x: Operand, shape_: list[int]) -> Operand:
-    """Broadcast with a shape in both directions, as tiles (MIL has no broadcast of its own)."""
-    old = static_shape(c, x)
+    old, wanted = static_shape(c, x), c.ints(1) or []
     try:
-        target = np.broadcast_shapes(old, tuple(shape_))
+        return c.broadcast(x, np.broadcast_shapes(old, tuple(wanted)))
     except ValueError as error:
-        raise GraphError(f"{old} does not broadcast with {shape_}") from error
-    if isinstance(x, np.ndarray):
-        return np.broadcast_to(x, target)
-    if 0 in target:
-        return np.zeros(target, type_of(x).carrier)
-    old = (1,) * (len(target) - len(old)) + old
-    reps = [new // extent for new, extent in zip(target, old)]
-    x = c.reshape(x, old)
-    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
+        raise GraphError(f"{old} does not broadcast with {wanted}") from error
 
 
 @onnx_op("Tile")
@@ -249,16 +207,16 @@ def tile(c: NodeContext) -> Operand:
         raise GraphError(f"repeats {reps} of a tensor {old}")
     if 0 in reps:
         return np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
-    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
+    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=reps)
 
 
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "wrap"}
 
 
 @onnx_op("Pad")
 def pad(c: NodeContext) -> Operand:
     x, mode = c.need(0), c.attr("mode", "constant")
-    old = static_shape(c, x)
+    static_shape(c, x)
     if c.version < 11:
         pads, axes, value = c.attr("pads", []), None, c.like(c.attr("value", 0.0), x)
     elif c.is_constant(1) and c.is_constant(2) and c.is_constant(3):
@@ -269,54 +227,28 @@ def pad(c: NodeContext) -> Operand:
         if "value" in optional:
             optional["value"] = c.reshape(optional["value"], ())
         return c.ops.op("onnx.Pad", x=x, pads=c.need(1), mode=mode, output_shape=c.declared_shape("pads"), **optional)
-    return padded(c, x, pads, axes, mode, value, old)
+    return padded(c, x, pads, axes, mode, value)
 
 
 def padded(
-    c: NodeContext,
-    x: Operand,
-    pads: list[int],
-    axes: list[int] | None,
-    mode: str,
-    value: np.ndarray,
-    old: tuple[int, ...],
+    c: NodeContext, x: Operand, pads: list[int], axes: list[int] | None, mode: str, value: np.ndarray
 ) -> Operand:
-    """Padding known now: MIL's ``pad`` where it says the same, slices joined for ``wrap``."""
-    chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
+    """Padding known now: MIL's ``pad`` where it says the same."""
+    rank = type_of(x).rank
+    chosen = list(range(rank)) if axes is None else [axis_in(axis, rank) for axis in axes]
     if len(pads) != 2 * len(chosen):
         raise GraphError(f"{len(pads)} pads for {len(chosen)} axes")
-    before, after = [0] * len(old), [0] * len(old)
+    widths = [(0, 0)] * rank
     for i, axis in enumerate(chosen):
-        before[axis], after[axis] = pads[i], pads[len(chosen) + i]
-    crops = {
-        a: slice(max(-before[a], 0), old[a] - max(-after[a], 0))
-        for a in range(len(old))
-        if min(before[a], after[a]) < 0
-    }
-    x = window(c, x, crops)
-    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
-    if not any(max(pair) for pair in widths):
-        return x if crops else c.ops.identity(x=x)
-    if mode == "wrap":
-        for axis, (first, last) in enumerate(widths):
-            if first or last:
-                extent = type_of(x).shape[axis]
-                order = np.arange(-first, extent + last) % extent
-                x = c.ops.gather(x=x, indices=order.astype(np.int32), axis=axis)
-        return x
+        widths[axis] = (pads[i], pads[len(chosen) + i])
     if mode not in _PAD_MODES:
         raise GraphError(f"Pad has no mode {mode!r}")
-    dtype = type_of(x).dtype
-    exact = dtype in FLOATS or abs(int(value)) < 1 << 24
-    if not exact or dtype == "bool":
-        flat = [n for side in (0, 1) for n in (pair[side] for pair in widths)]
-        shape_ = [extent + sum(pair) for extent, pair in zip(type_of(x).shape, widths)]
-        return c.ops.op(
-            "onnx.Pad", x=x, pads=np.array(flat, np.int32), value=value, mode=mode, output_shape=np.array(shape_)
-        )
-    first = next(axis for axis, pair in enumerate(widths) if any(pair))
-    flat = [n for pair in widths[first:] for n in pair]
-    return c.ops.pad(x=x, pad=np.array(flat, np.int32), mode=_PAD_MODES[mode], constant_val=float(value))
+    if type_of(x).dtype in (*FLOATS, "bool") or abs(int(value)) < 1 << 24:
+        return c.pad(x, widths, _PAD_MODES[mode], float(value))
+    x = c.pad(x, [(min(before, 0), min(after, 0)) for before, after in widths])
+    flat = [max(pair[side], 0) for side in (0, 1) for pair in widths]
+    shape_ = [extent + flat[axis] + flat[rank + axis] for axis, extent in enumerate(type_of(x).shape)]
+    return c.ops.op("onnx.Pad", x=x, pads=flat, value=value, mode=mode, output_shape=shape_)
 
 
 @onnx_op("DepthToSpace")
@@ -341,16 +273,10 @@ def trilu(c: NodeContext) -> Operand:
     x, upper = c.need(0), bool(c.attr("upper", 1))
     if not c.is_constant(1):
         k = c.reshape(c.need(1), ())
-        return c.ops.op("onnx.Trilu", x=x, k=k, upper=upper, output_shape=np.array(static_shape(c, x), np.int32))
+        return c.ops.op("onnx.Trilu", x=x, k=k, upper=upper, output_shape=static_shape(c, x))
     k = (c.ints(1) or [0])[0]
-    if isinstance(x, np.ndarray):
-        return np.triu(x, k) if upper else np.tril(x, k)
-    shape_ = static_shape(c, x)
-    if 0 in shape_:
-        return x
-    rows, columns = np.ogrid[: shape_[-2], : shape_[-1]]
-    keep = columns >= rows + k if upper else columns <= rows + k
-    return c.ops.select(cond=keep, a=x, b=c.like(0, x))
+    static_shape(c, x)
+    return c.triangle(x, k, upper)
 
 
 @onnx_op("CenterCropPad")
@@ -358,17 +284,14 @@ def center_crop_pad(c: NodeContext) -> Operand:
     x, axes = c.need(0), c.attr("axes")
     old = static_shape(c, x)
     if not c.is_constant(1):
-        extra = {} if axes is None else {"axes": np.array(axes, np.int32)}
+        extra = {} if axes is None else {"axes": axes}
         return c.ops.op(
             "onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra
         )
     chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
-    cuts, before, after = {}, [0] * len(old), [0] * len(old)
+    widths = [(0, 0)] * len(old)
     for extent, axis in zip(c.ints(1) or [], chosen):
         surplus = old[axis] - extent
-        if surplus > 0:
-            cuts[axis] = slice(surplus // 2, surplus // 2 + extent)
-        else:
-            before[axis], after[axis] = -surplus // 2, -surplus - (-surplus // 2)
-    x = window(c, x, cuts)
-    return padded(c, x, before + after, None, "constant", c.like(0, x), type_of(x).shape)
+        before = -(surplus // 2) if surplus > 0 else -surplus // 2
+        widths[axis] = (before, -surplus - before)
+    return c.pad(x, widths)

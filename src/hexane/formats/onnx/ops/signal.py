@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.onnx.context import NodeContext, Operand
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.elementwise import element_type
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.operands import Operand
 from hexane.graph.ops.onnx_signal import mel_weights, window_values
 from hexane.graph.types import DTYPES
 
@@ -50,7 +51,7 @@ def dft(c: NodeContext) -> Operand:
     extra = {"dft_length": c.reshape(c.need(1), ())} if c.has(1) else {}
     if isinstance(axis, np.ndarray) and c.is_constant(1):
         return c.ops.op("onnx.DFT", x=x, axis=int(axis), **extra, **flags)
-    shape = np.array(c.declared_shape("the length or the axis"), np.int32)
+    shape = c.declared_shape("the length or the axis")
     return c.ops.op("onnx.DFTAt", x=x, axis=axis, output_shape=shape, **extra, **flags)
 
 
@@ -64,7 +65,7 @@ def stft(c: NodeContext) -> Operand:
     operands["onesided"] = bool(c.attr("onesided", 1))
     if c.is_constant(1) and c.is_constant(3):
         return c.ops.op("onnx.STFT", **operands)
-    shape = np.array(c.declared_shape("the frames"), np.int32)
+    shape = c.declared_shape("the frames")
     return c.ops.op("onnx.STFTAt", output_shape=shape, **operands)
 
 
@@ -80,7 +81,7 @@ def window(c: NodeContext) -> Operand:
         if not 0 <= size <= 1 << 24:
             raise GraphError(f"a window of {size} samples")
         return window_values(kind, size, periodic).astype(DTYPES[dtype].carrier)
-    shape = np.array(c.declared_shape("size"), np.int32)
+    shape = c.declared_shape("size")
     return c.ops.op(
         "onnx.Window",
         size=c.reshape(c.need(0), ()),
@@ -102,5 +103,5 @@ def mel_weight_matrix(c: NodeContext) -> Operand:
         return mel_weights(bins, length, rate, low, high).astype(DTYPES[dtype].carrier)
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     operands = {name: c.reshape(c.need(index), ()) for index, name in enumerate(names)}
-    shape = np.array(c.declared_shape("its inputs"), np.int32)
+    shape = c.declared_shape("its inputs")
     return c.ops.op("onnx.MelWeightMatrix", output_dtype=dtype, output_shape=shape, **operands)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hexane.formats.onnx.context import NodeContext, Operand
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import ML, onnx_op
+from hexane.formats.operands import Operand
 from hexane.graph.ir import Problem
 
 

@@ -12,14 +12,4 @@ from hexane.frontends.aten.ops import (
     unary,
 )
 
-__all__ = [
-    "activation",
-    "binary",
-    "indexing",
-    "normalization",
-    "pooling",
-    "products",
-    "reduction",
-    "shape",
-    "unary",
-]
+__all__ = ["activation", "binary", "indexing", "normalization", "pooling", "products", "reduction", "shape", "unary"]

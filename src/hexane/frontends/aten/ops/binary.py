@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hexane.formats.compositions import Refused
 from hexane.formats.operands import Operand
-from hexane.frontends.aten.node import DTYPES, AtenNode, Refused, Translator, aten
+from hexane.frontends.aten.node import DTYPES, AtenNode, Translator, aten
 from hexane.frontends.aten.ops.unary import truncated
 
 
@@ -33,29 +34,18 @@ def compared(c: AtenNode) -> tuple[Operand, Operand]:
     return both(c, DTYPES[dtype])
 
 
-def _scaled(c: AtenNode, operand: Operand) -> Operand:
-    alpha = c.arguments.get("alpha", 1)
-    return operand if alpha == 1 else c.ops.mul(x=operand, y=c.like(alpha, operand))
-
-
 @aten("add.Tensor", "add.Scalar")
 def add(c: AtenNode) -> Operand:
     x, y = both(c)
     if c.out().dtype == "bool":
         return c.ops.logical_or(x=x, y=y)
-    return c.ops.add(x=x, y=_scaled(c, y))
+    return c.ops.add(x=x, y=c.scale(y, c.arguments.get("alpha", 1)))
 
 
-@aten("sub.Tensor", "sub.Scalar")
+@aten("sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
 def sub(c: AtenNode) -> Operand:
-    x, y = both(c)
-    return c.ops.sub(x=x, y=_scaled(c, y))
-
-
-@aten("rsub.Tensor", "rsub.Scalar")
-def rsub(c: AtenNode) -> Operand:
-    x, y = both(c)
-    return c.ops.sub(x=y, y=_scaled(c, x))
+    x, y = both(c)[:: -1 if "rsub" in str(c.node.target) else 1]
+    return c.ops.sub(x=x, y=c.scale(y, c.arguments.get("alpha", 1)))
 
 
 @aten("mul.Tensor", "mul.Scalar")
@@ -119,21 +109,13 @@ def power(c: AtenNode) -> Operand:
     return c.ops.pow(x=x, y=y)
 
 
-@aten("maximum.default")
+@aten("maximum.default", "minimum.default")
 def maximum(c: AtenNode) -> Operand:
-    return _extreme(c, "maximum")
-
-
-@aten("minimum.default")
-def minimum(c: AtenNode) -> Operand:
-    return _extreme(c, "minimum")
-
-
-def _extreme(c: AtenNode, op: str) -> Operand:
     x, y = both(c)
+    largest = "maximum" in str(c.node.target)
     if c.out().dtype == "bool":
-        return c.ops.op("logical_or" if op == "maximum" else "logical_and", x=x, y=y)
-    return c.ops.op(op, x=x, y=y)
+        return c.ops.op("logical_or" if largest else "logical_and", x=x, y=y)
+    return c.ops.op("maximum" if largest else "minimum", x=x, y=y)
 
 
 @aten("fmax.default", "fmin.default")
@@ -172,16 +154,9 @@ for _name, _op in {
     aten(f"{_name}.Tensor", f"{_name}.Scalar")(_comparison(_op))
 
 
-def _logical(op: str) -> Translator:
+def _logical(op: str, bits: bool) -> Translator:
     def translate(c: AtenNode) -> Operand:
-        return c.ops.op(op, x=c.cast(c["self"], "bool"), y=c.cast(c["other"], "bool"))
-
-    return translate
-
-
-def _bitwise(op: str) -> Translator:
-    def translate(c: AtenNode) -> Operand:
-        if c.out().dtype != "bool":
+        if bits and c.out().dtype != "bool":
             raise Refused("bits of integers")
         return c.ops.op(op, x=c.cast(c["self"], "bool"), y=c.cast(c["other"], "bool"))
 
@@ -189,8 +164,8 @@ def _bitwise(op: str) -> Translator:
 
 
 for _name, _op in {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}.items():
-    aten(f"logical_{_name}.default")(_logical(_op))
-    aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_bitwise(_op))
+    aten(f"logical_{_name}.default")(_logical(_op, bits=False))
+    aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_logical(_op, bits=True))
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -199,7 +174,7 @@ def where(c: AtenNode) -> Operand:
     condition = c.cast(c.x("condition"), "bool")
     shape = c.out().shape
     if c.shape(x) != shape and c.shape(y) != shape and c.shape(condition) != shape:
-        x = c.expanded(x, shape)
+        x = c.broadcast(x, shape)
     return c.ops.select(cond=condition, a=x, b=y)
 
 
@@ -241,8 +216,7 @@ def addcmul(c: AtenNode) -> Operand:
     dtype = c.out().dtype
     x, a, b = (c.cast(c.x(name), dtype) for name in ("self", "tensor1", "tensor2"))
     inner = c.ops.mul(x=a, y=b) if "addcmul" in str(c.node.target) else c.ops.real_div(x=a, y=b)
-    value = c.number("value")
-    return c.ops.add(x=x, y=inner if value == 1 else c.ops.mul(x=inner, y=c.like(value, inner)))
+    return c.ops.add(x=x, y=c.scale(inner, c.number("value")))
 
 
 @aten("lerp.Scalar", "lerp.Tensor")

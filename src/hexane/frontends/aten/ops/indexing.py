@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from hexane.formats.compositions import Refused
 from hexane.formats.operands import Operand
-from hexane.frontends.aten.node import AtenNode, Refused, aten
+from hexane.frontends.aten.node import AtenNode, aten
 
 
 @aten("embedding.default")
@@ -21,7 +22,7 @@ def index_select(c: AtenNode) -> Operand:
     x = c.x()
     if c.rank(x) == 0:
         return x
-    axis = c.axis(c["dim"], c.rank(x))
+    axis = c.axis(x)
     made = c.ops.gather(x=x, indices=c.index32(c.x("index"), c.shape(x)[axis]), axis=axis)
     return c.reshape(made, c.out().shape)
 
@@ -31,12 +32,8 @@ def gather(c: AtenNode) -> Operand:
     x, index = c.x(), c.x("index")
     if c.rank(x) == 0 or c.rank(index) == 0:
         return c.reshape(x, c.out().shape)
-    axis = c.axis(c["dim"], c.rank(x))
-    shape, wanted = c.shape(x), c.shape(index)
-    for other in range(len(shape)):  # the index may be smaller on the other axes
-        if other != axis and wanted[other] < shape[other]:
-            x = c.slice(x, other, 0, wanted[other])
-    return c.ops.gather_along_axis(x=x, indices=c.index32(index, shape[axis]), axis=axis)
+    axis = c.axis(x)
+    return c.gather_elements(x, c.index32(index, c.shape(x)[axis]), axis)
 
 
 def _indices(c: AtenNode, x: Operand) -> tuple[list[int], list[Operand]]:
@@ -55,8 +52,7 @@ def _indices(c: AtenNode, x: Operand) -> tuple[list[int], list[Operand]]:
 def _stacked(c: AtenNode, found: list[Operand]) -> Operand:
     """Index vectors along a new last axis."""
     shape = np.broadcast_shapes(*(c.shape(one) for one in found))
-    grown = [c.reshape(c.expanded(one, shape), (*shape, 1)) for one in found]
-    return grown[0] if len(grown) == 1 else c.ops.concat(values=tuple(grown), axis=len(shape))
+    return c.stack([c.broadcast(one, shape) for one in found], len(shape))
 
 
 @aten("index.Tensor")
@@ -84,7 +80,7 @@ def index_put(c: AtenNode) -> Operand:
         raise Refused("elements replaced along other axes than the first ones")
     where = _stacked(c, found)
     shape = (*c.shape(where)[:-1], *(c.shape(x)[axis] for axis in rest))
-    values = c.expanded(c.cast(c.x("values"), c.out().dtype), shape)
+    values = c.broadcast(c.cast(c.x("values"), c.out().dtype), shape)
     mode = "add" if c["accumulate"] else "update"
     return c.ops.scatter_nd(data=x, indices=where, updates=values, mode=mode)
 
@@ -93,15 +89,14 @@ def _scatter(c: AtenNode, updates: Any, mode: str) -> Operand:
     x, index = c.x(), c.x("index")
     if c.rank(x) == 0:
         raise Refused("a scatter into one number")
-    axis = c.axis(c["dim"], c.rank(x))
+    axis = c.axis(x)
     shape, given = c.shape(x), c.shape(index)
     if any(given[other] != shape[other] for other in range(len(shape)) if other != axis):
         raise Refused("a scatter of fewer rows than the tensor has")
     if isinstance(updates, int | float):
         updates = c.full(updates, c.out().dtype, given)
     updates = c.cast(updates, c.out().dtype)
-    for other in range(len(shape)):
-        updates = c.slice(updates, other, 0, given[other])
+    updates = c.window(updates, {other: slice(0, extent) for other, extent in enumerate(given)})
     where = c.index32(index, shape[axis])
     return c.ops.scatter_along_axis(data=x, indices=where, updates=updates, axis=axis, mode=mode)
 

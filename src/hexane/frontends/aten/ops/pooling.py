@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from hexane.formats.compositions import Refused, custom_pad
 from hexane.formats.operands import Operand
-from hexane.frontends.aten.node import AtenNode, Refused, aten
+from hexane.frontends.aten.node import AtenNode, aten
 
 
-def _each(c: AtenNode, name: str, spatial: int, default: list[int] | None = None) -> list[int]:
-    given = c.ints(name)
-    if not given and default is not None:
-        return default
-    return given * spatial if len(given) == 1 else given
-
-
-def _batched(c: AtenNode, x: Operand, spatial: int) -> Operand:
-    """With a batch axis; pooling without one is the same with a batch of one."""
-    return c.reshape(x, (1, *c.shape(x))) if c.rank(x) == spatial + 1 else x
+def _pool(c: AtenNode, op: str, x: Operand, kernel: list[int], **more: Any) -> Operand:
+    """Windows with the op's strides and padding, side by side where it has none; without a batch axis one of one."""
+    spatial = len(kernel)
+    strides, pads = kernel, [0] * spatial
+    if "stride" in c.arguments:
+        strides, pads = c.each("stride", spatial) if c.ints("stride") else kernel, c.each("padding", spatial)
+        more["ceil_mode"] = bool(c["ceil_mode"])
+    x = c.reshape(x, (1, *c.shape(x))) if c.rank(x) == spatial + 1 else x
+    more |= custom_pad([(pad, pad) for pad in pads])
+    return c.reshape(c.ops.op(op, x=x, kernel_sizes=kernel, strides=strides, **more), c.out().shape)
 
 
 def _max_pool(c: AtenNode, spatial: int) -> Operand:
-    x = _batched(c, c.x(), spatial)
-    kernel = _each(c, "kernel_size", spatial)
-    strides = _each(c, "stride", spatial, kernel)
-    padding, dilation = _each(c, "padding", spatial), _each(c, "dilation", spatial)
-    if any(one != 1 for one in dilation):
+    if any(one != 1 for one in c.ints("dilation")):
         raise Refused("a maximum over windows with gaps (dilation)")
-    made = c.ops.max_pool(
-        x=x,
-        kernel_sizes=np.array(kernel, np.int32),
-        strides=np.array(strides, np.int32),
-        pad_type="custom",
-        pad=np.array([side for one in padding for side in (one, one)], np.int32),
-        ceil_mode=bool(c["ceil_mode"]),
-    )
-    return c.reshape(made, c.out().shape)
+    return _pool(c, "max_pool", c.x(), c.each("kernel_size", spatial))
 
 
-@aten("max_pool1d.default")
-def max_pool1d(c: AtenNode) -> Operand:
-    return _max_pool(c, 1)
-
-
-@aten("max_pool2d.default")
-def max_pool2d(c: AtenNode) -> Operand:
-    return _max_pool(c, 2)
+@aten("max_pool1d.default", "max_pool2d.default")
+def max_pool(c: AtenNode) -> Operand:
+    return _max_pool(c, 1 if "1d" in str(c.node.target) else 2)
 
 
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
@@ -61,63 +46,35 @@ def avg_pool(c: AtenNode) -> Operand:
     divisor = c.arguments.get("divisor_override")
     if divisor is not None and c["ceil_mode"]:
         raise Refused("a divisor of its own together with ceil_mode")
-    x = _batched(c, c.x(), spatial)
-    kernel = _each(c, "kernel_size", spatial)
-    strides, padding = _each(c, "stride", spatial, kernel), _each(c, "padding", spatial)
-    made = c.ops.avg_pool(
-        x=x,
-        kernel_sizes=np.array(kernel, np.int32),
-        strides=np.array(strides, np.int32),
-        pad_type="custom",
-        pad=np.array([side for one in padding for side in (one, one)], np.int32),
-        ceil_mode=bool(c["ceil_mode"]),
-        exclude_padding_from_average=divisor is None and not c["count_include_pad"],
-    )
-    if divisor is not None:
-        made = c.ops.mul(x=made, y=c.like(float(np.prod(kernel)) / divisor, made))
-    return c.reshape(made, c.out().shape)
+    kernel = c.each("kernel_size", spatial)
+    outside = divisor is None and not c["count_include_pad"]
+    y = _pool(c, "avg_pool", c.x(), kernel, exclude_padding_from_average=outside)
+    return c.scale(y, 1 if divisor is None else prod(kernel) / divisor)
+
+
+def _even(c: AtenNode, x: Operand, out: list[int]) -> list[int] | None:
+    """The one size of all windows; None where the output does not divide the input."""
+    pairs = list(zip(c.shape(x)[-len(out) :], out))
+    return None if any(extent % one for extent, one in pairs) else [extent // one for extent, one in pairs]
 
 
 @aten("adaptive_max_pool2d.default", "adaptive_max_pool3d.default", "adaptive_max_pool1d.default")
 def adaptive_max_pool(c: AtenNode) -> tuple[Any, Any]:
     """Windows of one size; Refused where the output does not divide the input."""
-    x, out = c.x(), c.ints("output_size")
-    spatial = len(out)
-    extents = c.shape(x)[-spatial:]
-    if any(extent % one for extent, one in zip(extents, out)):
+    kernel = _even(c, c.x(), c.ints("output_size"))
+    if kernel is None:
         raise Refused("windows of different sizes")
-    kernel = np.array([extent // one for extent, one in zip(extents, out)], np.int32)
-    made = c.ops.max_pool(
-        x=_batched(c, x, spatial),
-        kernel_sizes=kernel,
-        strides=kernel,
-        pad_type="valid",
-        pad=np.zeros(2 * spatial, np.int32),
-    )
-    return c.reshape(made, c.out(0).shape), None
+    return _pool(c, "max_pool", c.x(), kernel), None
 
 
 @aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")
 def adaptive_avg_pool(c: AtenNode) -> Operand:
     """Windows of one size where the output divides the input; a mean over everything for an output of one."""
-    x = c.x()
-    out = c.ints("output_size")
-    spatial = len(out)
-    extents = c.shape(x)[-spatial:]
+    x, out = c.x(), c.ints("output_size")
     if all(one == 1 for one in out):
-        axes = np.arange(c.rank(x) - spatial, c.rank(x), dtype=np.int32)
-        return c.ops.reduce_mean(x=x, axes=axes, keep_dims=True)
-    if any(extent % one for extent, one in zip(extents, out)):
-        return _uneven(c, x, out)
-    kernel = np.array([extent // one for extent, one in zip(extents, out)], np.int32)
-    made = c.ops.avg_pool(
-        x=_batched(c, x, spatial),
-        kernel_sizes=kernel,
-        strides=kernel,
-        pad_type="valid",
-        pad=np.zeros(2 * spatial, np.int32),
-    )
-    return c.reshape(made, c.out().shape)
+        return c.ops.reduce_mean(x=x, axes=range(c.rank(x) - len(out), c.rank(x)), keep_dims=True)
+    kernel = _even(c, x, out)
+    return _uneven(c, x, out) if kernel is None else _pool(c, "avg_pool", x, kernel)
 
 
 def _uneven(c: AtenNode, x: Operand, out: list[int]) -> Operand:
@@ -138,17 +95,10 @@ def _uneven(c: AtenNode, x: Operand, out: list[int]) -> Operand:
 
 def _target(c: AtenNode, x: Operand) -> tuple[int, int]:
     """Height and width of the result; Refused for factors that PyTorch does not take from the extents."""
-    out = c.out().shape[-2:]
-    factors = c.arguments.get("scale_factors")
-    if factors is not None:
-        for extent, size, factor in zip(c.shape(x)[-2:], out, factors):
-            if extent * factor != size:
-                raise Refused("a factor that does not give a whole number of pixels")
-    for name in ("scales_h", "scales_w"):
-        if c.arguments.get(name) is not None:
-            axis = -2 if name == "scales_h" else -1
-            if c.shape(x)[axis] * c.arguments[name] != c.out().shape[axis]:
-                raise Refused("a factor that does not give a whole number of pixels")
+    out, old = c.out().shape[-2:], c.shape(x)[-2:]
+    factors = c.arguments.get("scale_factors") or [c.arguments.get("scales_h"), c.arguments.get("scales_w")]
+    if any(factor is not None and extent * factor != size for extent, size, factor in zip(old, out, factors)):
+        raise Refused("a factor that does not give a whole number of pixels")
     return out[0], out[1]
 
 

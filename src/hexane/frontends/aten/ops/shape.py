@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from hexane.formats.compositions import Refused, axis_in
 from hexane.formats.operands import Operand
-from hexane.frontends.aten.node import AtenNode, Refused, aten
+from hexane.frontends.aten.node import AtenNode, aten
 
 
 @aten("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "_reshape_copy.default")
@@ -18,13 +19,13 @@ def view(c: AtenNode) -> Operand:
 @aten("permute.default", "permute_copy.default")
 def permute(c: AtenNode) -> Operand:
     x = c.x()
-    return c.transpose(x, [c.axis(axis, c.rank(x)) for axis in c.ints("dims")])
+    return c.transpose(x, [axis_in(axis, c.rank(x)) for axis in c.ints("dims")])
 
 
 @aten("t.default")
 def t(c: AtenNode) -> Operand:
     x = c.x()
-    return x if c.rank(x) < 2 else c.swapped(x)
+    return x if c.rank(x) < 2 else c.swap(x)
 
 
 @aten("transpose.int")
@@ -32,7 +33,7 @@ def transpose(c: AtenNode) -> Operand:
     x = c.x()
     rank = c.rank(x)
     perm = list(range(rank))
-    a, b = c.axis(c["dim0"], rank), c.axis(c["dim1"], rank)
+    a, b = c.axis(x, "dim0"), c.axis(x, "dim1")
     if rank:
         perm[a], perm[b] = perm[b], perm[a]
     return c.transpose(x, perm)
@@ -40,7 +41,7 @@ def transpose(c: AtenNode) -> Operand:
 
 @aten("expand.default", "expand_copy.default")
 def expand(c: AtenNode) -> Operand:
-    return c.expanded(c.x(), c.out().shape)
+    return c.broadcast(c.x(), c.out().shape)
 
 
 @aten(
@@ -54,51 +55,47 @@ def reshaped(c: AtenNode) -> Operand:
 @aten("slice.Tensor", "slice_copy.Tensor")
 def slice_(c: AtenNode) -> Operand:
     x = c.x()
-    axis = c.axis(c["dim"], c.rank(x))
+    axis = c.axis(x)
     begin, end, step = slice(c["start"], c["end"], c["step"]).indices(c.shape(x)[axis])
-    return c.slice(x, axis, begin, end, step)
+    return c.window(x, {axis: slice(begin, end, step)})
 
 
 @aten("select.int", "select_copy.int")
 def select(c: AtenNode) -> Operand:
     x = c.x()
-    axis, (index,) = c.axis(c["dim"], c.rank(x)), c.ints("index")
+    axis, (index,) = c.axis(x), c.ints("index")
     index += c.shape(x)[axis] if index < 0 else 0
-    return c.reshape(c.slice(x, axis, index, index + 1), c.out().shape)
+    return c.reshape(c.window(x, {axis: slice(index, index + 1)}), c.out().shape)
 
 
 @aten("narrow_copy.default", "narrow.default")
 def narrow(c: AtenNode) -> Operand:
     x, (start,), (length,) = c.x(), c.ints("start"), c.ints("length")
-    axis = c.axis(c["dim"], c.rank(x))
+    axis = c.axis(x)
     start += c.shape(x)[axis] if start < 0 else 0
-    return c.slice(x, axis, start, start + length)
+    return c.window(x, {axis: slice(start, start + length)})
 
 
 @aten("cat.default")
 def cat(c: AtenNode) -> Operand:
     parts = [c.cast(part, c.out().dtype) for part in c.xs("tensors") if c.shape(part) != (0,)]
-    axis = c.axis(c["dim"], c.rank(parts[0]))
-    return parts[0] if len(parts) == 1 else c.ops.concat(values=tuple(parts), axis=axis)
+    return c.join(parts, c.axis(parts[0]))
 
 
 @aten("stack.default")
 def stack(c: AtenNode) -> Operand:
-    parts = [c.cast(part, c.out().dtype) for part in c.xs("tensors")]
-    axis = c.axis(c["dim"], c.rank(parts[0]) + 1)
-    grown = [c.reshape(part, (*c.shape(part)[:axis], 1, *c.shape(part)[axis:])) for part in parts]
-    return grown[0] if len(grown) == 1 else c.ops.concat(values=tuple(grown), axis=axis)
+    return c.stack([c.cast(part, c.out().dtype) for part in c.xs("tensors")], c["dim"])
 
 
 def _cut(c: AtenNode, x: Operand, axis: int, sizes: list[int]) -> tuple[Operand, ...]:
     starts = np.cumsum([0, *sizes]).tolist()
-    return tuple(c.slice(x, axis, begin, end) for begin, end in pairwise(starts))
+    return tuple(c.window(x, {axis: slice(begin, end)}) for begin, end in pairwise(starts))
 
 
 @aten("split_with_sizes.default", "split_with_sizes_copy.default", "split.Tensor", "unbind.int", "unbind_copy.int")
 def split(c: AtenNode) -> tuple[Operand, ...]:
     x = c.x()
-    axis = c.axis(c["dim"], c.rank(x))
+    axis = c.axis(x)
     if "unbind" in str(c.node.target):
         parts = _cut(c, x, axis, [1] * c.shape(x)[axis])
     else:
@@ -112,14 +109,14 @@ def repeat(c: AtenNode) -> Operand:
     x = c.reshape(x, (1,) * (len(reps) - c.rank(x)) + c.shape(x))
     if isinstance(x, np.ndarray):
         return np.tile(x, reps)
-    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
+    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=reps)
 
 
 @aten("flip.default")
 def flip(c: AtenNode) -> Operand:
     x, dims = c.x(), c.ints("dims")
-    axes = [c.axis(axis, c.rank(x)) for axis in dims]
-    return c.ops.reverse(x=x, axes=np.array(axes, np.int32)) if axes and c.rank(x) else x
+    axes = [axis_in(axis, c.rank(x)) for axis in dims]
+    return c.ops.reverse(x=x, axes=axes) if axes and c.rank(x) else x
 
 
 @aten("roll.default")
@@ -129,11 +126,11 @@ def roll(c: AtenNode) -> Operand:
     if not dims:
         x, dims = c.reshape(x, (int(np.prod(shape)),)), [0]
     for shift, axis in zip(shifts, dims):
-        axis = c.axis(axis, c.rank(x))
+        axis = axis_in(axis, c.rank(x))
         extent = c.shape(x)[axis]
         cut = (-shift) % extent
         if cut:
-            x = c.ops.concat(values=(c.slice(x, axis, cut, extent), c.slice(x, axis, 0, cut)), axis=axis)
+            x = c.join((c.window(x, {axis: slice(cut, None)}), c.window(x, {axis: slice(0, cut)})), axis)
     return c.reshape(x, shape)
 
 
@@ -143,34 +140,19 @@ def _widths(c: AtenNode, name: str = "padding") -> list[tuple[int, int]]:
     return list(zip(given[::2], given[1::2]))[::-1]
 
 
-def _padded(c: AtenNode, x: Operand, widths: list[tuple[int, int]], mode: str, value: float = 0.0) -> Operand:
-    """Padded; a negative width cuts."""
-    first = c.rank(x) - len(widths)
-    for axis, (before, after) in enumerate(widths, start=first):
-        if before < 0 or after < 0:
-            x = c.slice(x, axis, max(-before, 0), c.shape(x)[axis] + min(after, 0))
-    flat = [max(width, 0) for pair in widths for width in pair]
-    if not any(flat):
-        return x
-    if c.dtype(x) == "bool":
-        whole = c.ops.pad(x=c.cast(x, "int32"), pad=np.array(flat, np.int32), mode=mode, constant_val=float(value))
-        return c.cast(whole, "bool")
-    return c.ops.pad(x=x, pad=np.array(flat, np.int32), mode=mode, constant_val=float(value))
-
-
 @aten("constant_pad_nd.default")
 def constant_pad(c: AtenNode) -> Operand:
-    return _padded(c, c.x(), _widths(c, "pad"), "constant", c.number("value", 0.0))
+    return c.pad(c.x(), _widths(c, "pad"), "constant", c.number("value", 0.0))
 
 
 @aten("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 def reflection_pad(c: AtenNode) -> Operand:
-    return _padded(c, c.x(), _widths(c), "reflect")
+    return c.pad(c.x(), _widths(c), "reflect")
 
 
 @aten("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
 def replication_pad(c: AtenNode) -> Operand:
-    return _padded(c, c.x(), _widths(c), "replicate")
+    return c.pad(c.x(), _widths(c), "replicate")
 
 
 @aten("full.default", "full_like.default", "new_full.default")
@@ -202,12 +184,12 @@ def fill(c: AtenNode) -> Operand:
     value = c["value"]
     if isinstance(value, int | float):
         return c.full(value, c.out().dtype, c.out().shape)
-    return c.expanded(c.cast(value, c.out().dtype), c.out().shape)
+    return c.broadcast(c.cast(value, c.out().dtype), c.out().shape)
 
 
 @aten("copy.default")
 def copy(c: AtenNode) -> Operand:
-    return c.expanded(c.cast(c.x("src"), c.out().dtype), c.out().shape)
+    return c.broadcast(c.cast(c.x("src"), c.out().dtype), c.out().shape)
 
 
 @aten("arange.start_step", "arange.start", "arange.default")
@@ -248,38 +230,28 @@ def pixel_unshuffle(c: AtenNode) -> Operand:
 @aten("slice_scatter.default")
 def slice_scatter(c: AtenNode) -> Operand:
     """A slice replaced: what is before it, the new part, what is behind it."""
-    x, source = c.x(), c.cast(c.x("src"), c.out().dtype)
-    axis = c.axis(c["dim"], c.rank(x))
-    extent = c.shape(x)[axis]
-    begin, end, step = slice(c["start"], c["end"], c["step"]).indices(extent)
+    x = c.x()
+    axis = c.axis(x)
+    begin, end, step = slice(c["start"], c["end"], c["step"]).indices(c.shape(x)[axis])
     if step != 1:
         raise Refused("a slice with steps replaced")
-    parts = [
-        part
-        for part, size in (
-            (c.slice(x, axis, 0, begin) if begin else None, begin),
-            (source, end - begin),
-            (c.slice(x, axis, end, extent) if end < extent else None, extent - end),
-        )
-        if size > 0 and part is not None
-    ]
-    return parts[0] if len(parts) == 1 else c.ops.concat(values=tuple(parts), axis=axis)
+    return _replaced(c, x, axis, begin, max(begin, end))
 
 
 @aten("select_scatter.default")
 def select_scatter(c: AtenNode) -> Operand:
     x = c.x()
-    axis, (index,) = c.axis(c["dim"], c.rank(x)), c.ints("index")
-    extent = c.shape(x)[axis]
-    index += extent if index < 0 else 0
+    axis, (index,) = c.axis(x), c.ints("index")
+    index %= c.shape(x)[axis]
+    return _replaced(c, x, axis, index, index + 1)
+
+
+def _replaced(c: AtenNode, x: Operand, axis: int, begin: int, end: int) -> Operand:
+    """What is before a slice, the new part, what is behind it."""
     shape = c.shape(x)
-    source = c.reshape(c.cast(c.x("src"), c.out().dtype), (*shape[:axis], 1, *shape[axis + 1 :]))
-    parts = [source]
-    if index:
-        parts.insert(0, c.slice(x, axis, 0, index))
-    if index + 1 < extent:
-        parts.append(c.slice(x, axis, index + 1, extent))
-    return parts[0] if len(parts) == 1 else c.ops.concat(values=tuple(parts), axis=axis)
+    source = c.reshape(c.cast(c.x("src"), c.out().dtype), (*shape[:axis], end - begin, *shape[axis + 1 :]))
+    parts = [c.window(x, {axis: slice(0, begin)}), source, c.window(x, {axis: slice(end, None)})]
+    return c.join([part for part in parts if c.shape(part)[axis]], axis)
 
 
 @aten("diagonal.default", "diagonal_copy.default")
@@ -287,7 +259,7 @@ def diagonal(c: AtenNode) -> Operand:
     """Elements of two axes with equal indices, as a gather on the two axes made one."""
     x = c.x()
     rank = c.rank(x)
-    a, b, offset = c.axis(c["dim1"], rank), c.axis(c["dim2"], rank), c["offset"]
+    a, b, offset = c.axis(x, "dim1"), c.axis(x, "dim2"), c["offset"]
     rest = [axis for axis in range(rank) if axis not in (a, b)]
     rows, columns = c.shape(x)[a], c.shape(x)[b]
     i = np.arange(c.out().shape[-1])
@@ -299,8 +271,4 @@ def diagonal(c: AtenNode) -> Operand:
 
 @aten("tril.default", "triu.default")
 def triangle(c: AtenNode) -> Operand:
-    x, k = c.x(), int(c["diagonal"])
-    rows, columns = c.shape(x)[-2:]
-    keep = np.tri(rows, columns, k if "tril" in str(c.node.target) else k - 1, dtype=bool)
-    keep = keep if "tril" in str(c.node.target) else ~keep
-    return c.ops.select(cond=np.broadcast_to(keep, c.shape(x)).copy(), a=x, b=c.like(0, x))
+    return c.triangle(c.x(), int(c["diagonal"]), upper="triu" in str(c.node.target))

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hexane.formats.compositions import Refused
 from hexane.formats.operands import Operand
-from hexane.frontends.aten.node import AtenNode, Refused, Translator, aten
+from hexane.frontends.aten.node import AtenNode, Translator, aten
 
 
 def floats(c: AtenNode, name: str = "self") -> Operand:
@@ -16,39 +17,28 @@ def floats(c: AtenNode, name: str = "self") -> Operand:
     return c.cast(c.x(name), c.out().dtype)
 
 
-def _plain(op: str, **more: Any) -> Translator:
+def plain(op: str, **more: Any) -> Translator:
+    """An op of one operand, in the result's element type."""
     return lambda c: c.ops.op(op, x=floats(c), **more)
 
 
-for _name, _op in {
-    "acos": "acos", "asin": "asin", "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh", "erf": "erf",
-    "exp": "exp", "exp2": "exp2", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
-    "sigmoid": "sigmoid",
-}.items():  # fmt: skip
-    aten(f"{_name}.default")(_plain(_op))
-aten("log.default")(_plain("log", epsilon=0.0))
-aten("rsqrt.default")(_plain("rsqrt", epsilon=0.0))
-aten("reciprocal.default")(_plain("inverse", epsilon=0.0))
+for _name in (
+    "abs", "acos", "asin", "atan", "atanh", "cos", "cosh", "erf", "exp", "exp2", "sin", "sinh", "sqrt", "square", "tan",
+    "tanh", "sigmoid", "sign",
+):  # fmt: skip
+    aten(f"{_name}.default")(plain(_name))
+aten("sgn.default")(plain("sign"))
+aten("log.default")(plain("log", epsilon=0.0))
+aten("rsqrt.default")(plain("rsqrt", epsilon=0.0))
+aten("reciprocal.default")(plain("inverse", epsilon=0.0))
 
 
-@aten("abs.default")
-def absolute(c: AtenNode) -> Operand:
-    return c.ops.abs(x=c.x())
+def _rounding(op: str) -> Translator:
+    return lambda c: c.ops.op(op, x=c.x()) if c.out().dtype.startswith("fp") else c.x()
 
 
-@aten("ceil.default")
-def ceil(c: AtenNode) -> Operand:
-    return c.ops.ceil(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
-
-
-@aten("floor.default")
-def floor(c: AtenNode) -> Operand:
-    return c.ops.floor(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
-
-
-@aten("round.default")
-def round_(c: AtenNode) -> Operand:
-    return c.ops.round(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
+for _name in ("ceil", "floor", "round"):
+    aten(f"{_name}.default")(_rounding(_name))
 
 
 @aten("trunc.default")
@@ -62,19 +52,9 @@ def truncated(c: AtenNode, x: Operand) -> Operand:
     return c.ops.select(cond=c.ops.less(x=x, y=c.like(0, x)), a=c.ops.ceil(x=x), b=c.ops.floor(x=x))
 
 
-@aten("sign.default", "sgn.default")
-def sign(c: AtenNode) -> Operand:
-    return c.ops.sign(x=c.x())
-
-
 @aten("neg.default")
 def neg(c: AtenNode) -> Operand:
-    return c.ops.mul(x=c.x(), y=c.like(-1, c.x()))
-
-
-@aten("square.default")
-def square(c: AtenNode) -> Operand:
-    return c.ops.square(x=c.x())
+    return c.scale(c.x(), -1)
 
 
 @aten("expm1.default")
@@ -90,11 +70,7 @@ def log1p(c: AtenNode) -> Operand:
 
 
 def _log_to(base: float) -> Translator:
-    def translate(c: AtenNode) -> Operand:
-        x = floats(c)
-        return c.ops.mul(x=c.ops.log(x=x, epsilon=0.0), y=c.like(1 / log(base), x))
-
-    return translate
+    return lambda c: c.scale(c.ops.log(x=floats(c), epsilon=0.0), 1 / log(base))
 
 
 aten("log2.default")(_log_to(2.0))
