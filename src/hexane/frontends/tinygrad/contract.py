@@ -7,7 +7,8 @@ from math import prod
 
 import numpy as np
 
-from hexane.formats.operands import Folder, Operand, type_of
+from hexane.formats.compositions import reshape
+from hexane.formats.operands import Folder, Operand, transposed, type_of
 from hexane.frontends.tinygrad.views import View
 
 
@@ -86,7 +87,7 @@ def _split(ops: Folder, view: View, operand: Operand, axes: Kinds) -> tuple[View
         offsets += [offset // outer, offset % outer]
         steps += [tuple(int(axis == moving[0]) for axis in range(len(along)))]
         steps += [tuple(inner * (axis == moving[1]) for axis in range(len(along)))]
-    return View(view.source, view.shape, tuple(offsets), tuple(steps)), reshaped(ops, operand, shape)
+    return View(view.source, view.shape, tuple(offsets), tuple(steps)), reshape(ops, operand, shape)
 
 
 @dataclass(frozen=True)
@@ -148,21 +149,16 @@ def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, .
         stride.append(step)
     shape = type_of(operand).shape
     if any(b or e != n or s != 1 for b, e, s, n in zip(begin, end, stride, shape)):
-        operand = ops.slice_by_index(
-            x=operand,
-            begin=np.array(begin, np.int32),
-            end=np.array(end, np.int32),
-            stride=np.array(stride, np.int32),
-        )
+        operand = ops.slice_by_index(x=operand, begin=begin, end=end, stride=stride)
     if any(axis not in which for entry in order for axis in entry):
         raise NoContraction
     extents = [-(-(e - b) // s) for b, e, s in zip(begin, end, stride)]
     places = [which[axis] for entry in order for axis in entry]
     if places != sorted(places):
         kept = places + [place for place in range(len(extents)) if place not in places]  # of one element each
-        operand = ops.transpose(x=operand, perm=np.array(kept, np.int32))
+        operand = transposed(ops, operand, kept)
     target = [prod(extents[which[axis]] for axis in entry) for entry in order]
-    return reshaped(ops, operand, target)
+    return reshape(ops, operand, target)
 
 
 def _forward(ops: Folder, view: View, operand: Operand) -> tuple[View, Operand]:
@@ -176,24 +172,15 @@ def _forward(ops: Folder, view: View, operand: Operand) -> tuple[View, Operand]:
         steps[place] = tuple(-step for step in steps[place])
         if min(steps[place]) < 0:
             raise NoContraction
-    operand = ops.reverse(x=operand, axes=np.array(turned, np.int32))
+    operand = ops.reverse(x=operand, axes=turned)
     return View(view.source, view.shape, tuple(offsets), tuple(steps)), operand
-
-
-def reshaped(ops: Folder, operand: Operand, shape: list[int] | tuple[int, ...]) -> Operand:
-    """Reshape where the shape differs."""
-    if type_of(operand).shape == tuple(shape):
-        return operand
-    if isinstance(operand, np.ndarray):
-        return operand.reshape(shape)
-    return ops.reshape(x=operand, shape=np.array(shape, np.int32))
 
 
 def _product(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes: Kinds, reduced: int) -> Operand:
     a = laid_out(ops, *x, [axes.groups, axes.left, axes.summed], [])
     b = laid_out(ops, *w, [axes.groups, axes.summed, axes.right], [])
     if not axes.groups:
-        a, b = (reshaped(ops, value, type_of(value).shape[1:]) for value in (a, b))
+        a, b = (reshape(ops, value, type_of(value).shape[1:]) for value in (a, b))
     made = ops.matmul(x=a, y=b, transpose_x=False, transpose_y=False)
     return ordered(ops, made, [*axes.groups, *axes.left, *axes.right], x[0].shape, reduced)
 
@@ -214,8 +201,8 @@ def _convolution(
     made = ops.conv(
         x=image,
         weight=kernel,
-        strides=np.array([window.stride for window in windows], np.int32),
-        dilations=np.array([window.dilation for window in windows], np.int32),
+        strides=[window.stride for window in windows],
+        dilations=[window.dilation for window in windows],
         groups=groups,
         pad_type="valid",
         pad=np.zeros(2 * len(windows), np.int32),
@@ -227,6 +214,6 @@ def ordered(ops: Folder, made: Operand, order: list[int], shape: tuple[int, ...]
     """The product's own order of axes, those of one element included, without the summed ones."""
     wanted = sorted(order)
     if order != wanted:
-        made = reshaped(ops, made, [shape[axis] for axis in order])
-        made = ops.transpose(x=made, perm=np.array([order.index(axis) for axis in wanted], np.int32))
-    return reshaped(ops, made, shape[reduced:])
+        made = reshape(ops, made, [shape[axis] for axis in order])
+        made = transposed(ops, made, [order.index(axis) for axis in wanted])
+    return reshape(ops, made, shape[reduced:])

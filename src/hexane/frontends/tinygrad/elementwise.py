@@ -107,13 +107,11 @@ ELEMENTWISE: dict[str, Rule] = {
     "SHR": _shift("RIGHT"),
     "WHERE": _where,
     "EXP2": lambda r, u, v: r.ops.exp2(x=v[0]),
-    "LOG2": lambda r, u, v: r.ops.mul(
-        x=r.ops.log(x=v[0], epsilon=0.0), y=np.asarray(1 / np.log(2), type_of(v[0]).carrier)
-    ),
+    "LOG2": lambda r, u, v: r.scale(r.ops.log(x=v[0], epsilon=0.0), 1 / np.log(2)),
     "SIN": lambda r, u, v: r.ops.sin(x=v[0]),
     "SQRT": lambda r, u, v: r.ops.sqrt(x=v[0]),
-    "RECIPROCAL": lambda r, u, v: r.ops.real_div(x=np.ones((), type_of(v[0]).carrier), y=v[0]),  # inverse loses -0
-    "NEG": lambda r, u, v: r.ops.mul(x=v[0], y=np.asarray(-1, type_of(v[0]).carrier)),
+    "RECIPROCAL": lambda r, u, v: r.ops.real_div(x=r.like(1, v[0]), y=v[0]),  # inverse loses -0
+    "NEG": lambda r, u, v: r.scale(v[0], -1),
     "TRUNC": _trunc,
     "BITCAST": lambda r, u, v: r.ops.op("onnx.BitCast", x=v[0], source=type_of(v[0]).dtype, dtype=dtype_of(u)),
     "MULACC": lambda r, u, v: r.ops.add(x=r.ops.mul(x=v[0], y=v[1]), y=v[2]),

@@ -31,12 +31,7 @@ def pooled(ops: Folder, x: View, operand: Operand, reduced: int, kind: str) -> O
     image = laid_out(ops, x, operand, [(), others, *((axis,) for axis in outs)], windows)
     sizes = [x.shape[window.kernel] for window in windows]
     strides = [window.stride for window in windows]
-    how = {
-        "kernel_sizes": np.array(sizes, np.int32),
-        "strides": np.array(strides, np.int32),
-        "pad_type": "valid",
-        "pad": np.zeros(2 * len(windows), np.int32),
-    }
+    how = {"kernel_sizes": sizes, "strides": strides, "pad_type": "valid", "pad": np.zeros(2 * len(windows), np.int32)}
     if kind == "MAX":
         made = ops.max_pool(x=image, **how)
     else:

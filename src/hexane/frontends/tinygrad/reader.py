@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UnsupportedError
+from hexane.formats.compositions import Composer
 from hexane.formats.operands import Folder, Operand, type_of
 from hexane.formats.quiet import first_line
 from hexane.frontends.tinygrad import patterns
-from hexane.frontends.tinygrad.contract import NoContraction, contraction, laid_out, reshaped
+from hexane.frontends.tinygrad.contract import NoContraction, contraction, laid_out
 from hexane.frontends.tinygrad.elementwise import ELEMENTWISE, FUNCTIONS
 from hexane.frontends.tinygrad.pool import pooled
 from hexane.frontends.tinygrad.types import carrier_of, dtype_of, is_weak, shape_of
@@ -31,7 +32,7 @@ _HINTS = {
 }
 
 
-class Reader:
+class Reader(Composer):
     """One walk over one tensor graph. Movements are read when somebody needs what they move."""
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class Reader:
         if name == "REDUCE":
             return self.reduced(u)
         if name == "AFTER" and len(u.src) == 2 and u.src[1].op.name == "STORE" and u.src[1].src[0] is u.src[0]:
-            return reshaped(self.ops, self.value(u.src[1].src[1]), tuple(u.shape))  # a clone: all of it is stored
+            return self.reshape(self.value(u.src[1].src[1]), tuple(u.shape))  # a clone: all of it is stored
         if name == "CAST":
             return self.cast(self.value(u.src[0]), dtype_of(u))
         operand = self.known(u)
@@ -215,17 +216,13 @@ class Reader:
             return None
         order: list[tuple[int, ...]] = [(axis,) for axis in sorted(axes)]
         made = laid_out(self.ops, view, self.value(view.source), order, [])
-        return reshaped(self.ops, made, [n if axis in axes else 1 for axis, n in enumerate(view.shape)])
+        return self.reshape(made, [n if axis in axes else 1 for axis, n in enumerate(view.shape)])
 
     def spread(self, operand: Operand, shape: tuple[int, ...]) -> Operand:
         """Broadcast to a shape, written out."""
-        old = type_of(operand).shape
-        if isinstance(operand, np.ndarray):
-            return np.broadcast_to(operand, shape)
-        self.bounded(shape)
-        aligned = (1,) * (len(shape) - len(old)) + old
-        operand = reshaped(self.ops, operand, aligned)
-        return self.ops.tile(x=operand, reps=np.array([n // o for n, o in zip(shape, aligned)], np.int32))
+        if not isinstance(operand, np.ndarray):
+            self.bounded(shape)
+        return self.broadcast(operand, shape)
 
     def bounded(self, shape: tuple[int, ...]) -> None:
         if prod(shape) > MOST_ELEMENTS:
@@ -250,16 +247,16 @@ class Reader:
                 raise UnsupportedError(f"a constant of shape {u.shape} would have to be written out") from error
         self.bounded(u.shape)
         if name == "RESHAPE":
-            return reshaped(self.ops, x, u.shape)
+            return self.reshape(x, u.shape)
         if name == "PERMUTE":
-            return self.ops.transpose(x=x, perm=np.array(u.arg, np.int32))
+            return self.ops.transpose(x=x, perm=u.arg)
         if name == "EXPAND":
             return x
         if name == "SHRINK":
-            begin = np.array(numbers(u.src[1]), np.int32)
-            return self.ops.slice_by_size(x=x, begin=begin, size=np.array(u.shape, np.int32))
+            begin = numbers(u.src[1])
+            return self.ops.slice_by_size(x=x, begin=begin, size=u.shape)
         axes = [axis for axis, turned in enumerate(flips(u)) if turned]
-        return self.ops.reverse(x=x, axes=np.array(axes, np.int32))
+        return self.ops.reverse(x=x, axes=axes)
 
     def padded(self, u: Any, value: float = 0.0) -> Operand:
         x = self.value(u.src[0])
@@ -269,14 +266,7 @@ class Reader:
             return np.pad(x, widths, constant_values=value)
         if 0 in type_of(x).shape:
             return np.zeros(u.shape, carrier_of(u))
-        dtype = type_of(x).dtype
-        if dtype == "bool":
-            x = self.ops.cast(x=x, dtype="fp16")
-        x = self.ops.pad(x=x, pad=np.array(widths, np.int32).reshape(-1), mode="constant", constant_val=value)
-        return self.ops.cast(x=x, dtype="bool") if dtype == "bool" else x
-
-    def cast(self, x: Operand, dtype: str) -> Operand:
-        return x if type_of(x).dtype == dtype else self.ops.cast(x=x, dtype=dtype)
+        return self.pad(x, widths, value=value)
 
     # ------------------------------------------------------------------------------------------------ reductions
 
@@ -338,7 +328,7 @@ class Reader:
         if dtype == "bool":
             x = self.cast(x, "int32")
         name = {"ADD": "reduce_sum", "MAX": "reduce_max", "MUL": "reduce_prod"}[kind]
-        made = self.ops.op(name, x=x, axes=np.array(axes, np.int32), keep_dims=False)
+        made = self.ops.op(name, x=x, axes=axes, keep_dims=False)
         return self.cast(made, dtype_of(u))
 
 

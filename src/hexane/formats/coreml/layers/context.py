@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import FormatError, GraphError, UnsupportedError
-from hexane.formats.operands import Folder, Operand, type_of
+from hexane.formats.compositions import Composer
+from hexane.formats.operands import Operand
 
 if TYPE_CHECKING:
     from hexane.formats.coreml.network import NetworkReader
 
 
-class LayerContext:
+class LayerContext(Composer):
     """One layer: its parameters, its operands, and the ops that it may add."""
 
     def __init__(self, network: NetworkReader, layer: Any, kind: str) -> None:
@@ -22,7 +23,7 @@ class LayerContext:
         self.layer = layer
         self.kind = kind
         self.params = getattr(layer, kind)
-        self.ops: Folder = network.folder
+        self.ops = network.folder
         self.exact = network.exact
 
     @property
@@ -43,18 +44,12 @@ class LayerContext:
     def inputs(self) -> list[Operand]:
         return [self[index] for index in range(len(self))]
 
-    def rank(self, operand: Operand) -> int:
-        return type_of(operand).rank
-
     def channel_axis(self, operand: Operand) -> int:
         """The axis of channels: third from behind."""
         rank = self.rank(operand)
         if rank < 3:
             raise GraphError(f"an input of rank {rank} has no channels, height and width")
         return rank - 3
-
-    def scalar(self, value: float, operand: Operand) -> np.ndarray:
-        return np.array(value, type_of(operand).carrier)
 
     def weight(self, params: Any, shape: tuple[int, ...]) -> np.ndarray:
         """A ``WeightParams`` as float32 values."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.formats.coreml.layers.context import LayerContext
-from hexane.formats.coreml.layers.registry import layer, shape_of
+from hexane.formats.coreml.layers.registry import layer
 from hexane.formats.operands import Operand
 
 
@@ -28,7 +28,7 @@ def activation(c: LayerContext) -> Operand:
         return c.ops.op(alpha[kind], x=x, alpha=p.alpha)
     if kind in both:
         return c.ops.op(both[kind], x=x, alpha=p.alpha, beta=p.beta)
-    channels = shape_of(x)[c.channel_axis(x)]
+    channels = c.shape(x)[c.channel_axis(x)]
     if kind == "PReLU":
         return c.ops.prelu(x=x, alpha=_per_channel(c, p.alpha, channels))
     return c.ops.softplus_parametric(
@@ -39,16 +39,6 @@ def activation(c: LayerContext) -> Operand:
 def _per_channel(c: LayerContext, params: Any, channels: int) -> np.ndarray:
     single = len(params.floatValue) == 1 or len(params.float16Value) == 2
     return np.broadcast_to(c.weight(params, (1,)), (channels,)).copy() if single else c.weight(params, (channels,))
-
-
-@layer("clip")
-def clip(c: LayerContext) -> Operand:
-    return c.ops.clip(x=c[0], alpha=c.params.minVal, beta=c.params.maxVal)
-
-
-@layer("clampedReLU")
-def clamped_relu(c: LayerContext) -> Operand:
-    return c.ops.clamped_relu(x=c[0], alpha=c.params.alpha, beta=c.params.beta)
 
 
 @layer("gelu")
@@ -62,23 +52,32 @@ def softmax(c: LayerContext) -> Operand:
     return c.ops.softmax(x=c[0], axis=c.channel_axis(c[0]))
 
 
-@layer("softmaxND")
-def softmax_nd(c: LayerContext) -> Operand:
-    return c.ops.softmax(x=c[0], axis=int(c.params.axis))
-
-
-_UNARY = {
-    name: name
+_PLAIN: dict[str, tuple[str, dict[str, str]]] = {
+    name: (name, {})
     for name in (
         "ceil", "floor", "sign", "round", "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
         "atanh", "erf",
     )
-} | {"asinh": "onnx.Asinh", "acosh": "onnx.Acosh", "logicalNot": "logical_not", "copy": "identity"}  # fmt: skip
+} | {
+    "asinh": ("onnx.Asinh", {}), "acosh": ("onnx.Acosh", {}), "logicalNot": ("logical_not", {}),
+    "copy": ("identity", {}), "clip": ("clip", {"alpha": "minVal", "beta": "maxVal"}),
+    "clampedReLU": ("clamped_relu", {"alpha": "alpha", "beta": "beta"}), "softmaxND": ("softmax", {"axis": "axis"}),
+    "l2normalize": ("l2_norm", {"epsilon": "epsilon"}), "transpose": ("transpose", {"perm": "axes"}),
+    "lrn": ("local_response_norm", {"size": "localSize", "alpha": "alpha", "beta": "beta", "k": "k"}),
+    "matrixBandPart": ("band_part", {"lower": "numLower", "upper": "numUpper"}), "tile": ("tile", {"reps": "reps"}),
+    "expandDims": ("expand_dims", {"axes": "axes"}), "flattenTo2D": ("flatten2d", {"axis": "axis"}),
+    "reshapeStatic": ("reshape", {"shape": "targetShape"}),
+    "rankPreservingReshape": ("reshape", {"shape": "targetShape"}),
+    "cumSum": ("cumsum", {"axis": "axis", "exclusive": "excludeFinalSum", "reverse": "reverse"}),
+}  # fmt: skip
+"""Layers that are one op: MIL's name, and its parameters by the names that the layer gives them."""
 
 
-@layer(*_UNARY)
-def unary_nd(c: LayerContext) -> Operand:
-    return c.ops.op(_UNARY[c.kind], x=c[0])
+@layer(*_PLAIN)
+def plain(c: LayerContext) -> Operand:
+    op, fields = _PLAIN[c.kind]
+    given = {name: getattr(c.params, field) for name, field in fields.items()}
+    return c.ops.op(op, x=c[0], **{name: value if np.isscalar(value) else list(value) for name, value in given.items()})
 
 
 @layer("unary")
@@ -86,17 +85,15 @@ def unary(c: LayerContext) -> Operand:
     """``f(scale * x + shift)``."""
     p, x = c.params, c[0]
     # Scale and shift have defaults (1 and 0) that the protobuf cannot tell from a written 0 (Core ML reads 0 as 1).
-    scale = p.scale or 1.0
-    if scale != 1:
-        x = c.ops.mul(x=x, y=c.scalar(scale, x))
+    x = c.scale(x, p.scale or 1.0)
     if p.shift:
-        x = c.ops.add(x=x, y=c.scalar(p.shift, x))
+        x = c.ops.add(x=x, y=c.like(p.shift, x))
     kind = ("sqrt", "rsqrt", "inverse", "pow", "exp", "log", "abs", "threshold")[p.type]
     epsilon = p.epsilon or 1e-6
     if kind in ("rsqrt", "inverse"):
         return c.ops.op(kind, x=x, epsilon=epsilon)
     if kind == "pow":
-        return c.ops.pow(x=x, y=c.scalar(p.alpha, x))
+        return c.ops.pow(x=x, y=c.like(p.alpha, x))
     if kind == "log":
         return c.ops.log(x=x, epsilon=0.0)
     return c.ops.threshold(x=x, alpha=p.alpha) if kind == "threshold" else c.ops.op(kind, x=x)
@@ -112,14 +109,7 @@ _BINARY = {
 @layer(*_BINARY, "max", "min")
 def binary(c: LayerContext) -> Operand:
     op = _BINARY.get(c.kind) or {"max": "maximum", "min": "minimum"}[c.kind]
-    return _fold(c, op, c.inputs())
-
-
-def _fold(c: LayerContext, op: str, operands: list[Operand]) -> Operand:
-    first, *rest = operands
-    for other in rest:
-        first = c.ops.op(op, x=first, y=other)
-    return first if rest else c.ops.identity(x=first)
+    return c.fold(op, c.inputs())
 
 
 @layer("add", "multiply")
@@ -127,14 +117,13 @@ def add(c: LayerContext) -> Operand:
     """With one input, the layer's own constant is the other operand."""
     op = "add" if c.kind == "add" else "mul"
     if len(c) == 1:
-        return c.ops.op(op, x=c[0], y=c.scalar(c.params.alpha, c[0]))
-    return _fold(c, op, c.inputs())
+        return c.ops.op(op, x=c[0], y=c.like(c.params.alpha, c[0]))
+    return c.fold(op, c.inputs())
 
 
 @layer("average")
 def average(c: LayerContext) -> Operand:
-    total = _fold(c, "add", c.inputs())
-    return c.ops.mul(x=total, y=c.scalar(1 / len(c), total))
+    return c.scale(c.fold("add", c.inputs()), 1 / len(c))
 
 
 _COMPARE = {
@@ -146,13 +135,13 @@ _COMPARE = {
 @layer(*_COMPARE)
 def compare(c: LayerContext) -> Operand:
     """Classic networks carry truth as 0 and 1 in floats."""
-    other = c[1] if len(c) > 1 else c.scalar(c.params.alpha, c[0])
-    return c.ops.cast(x=c.ops.op(_COMPARE[c.kind], x=c[0], y=other), dtype="fp32")
+    other = c[1] if len(c) > 1 else c.like(c.params.alpha, c[0])
+    return c.cast(c.ops.op(_COMPARE[c.kind], x=c[0], y=other), "fp32")
 
 
 @layer("whereBroadcastable")
 def where(c: LayerContext) -> Operand:
-    return c.ops.select(cond=c.ops.cast(x=c[0], dtype="bool"), a=c[1], b=c[2])
+    return c.ops.select(cond=c.cast(c[0], "bool"), a=c[1], b=c[2])
 
 
 def _plane(values: np.ndarray) -> np.ndarray:

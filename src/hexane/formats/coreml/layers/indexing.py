@@ -8,8 +8,8 @@ import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.coreml.layers.context import LayerContext
-from hexane.formats.coreml.layers.registry import ints, layer, reshape, shape_of
-from hexane.formats.operands import Operand, type_of
+from hexane.formats.coreml.layers.registry import layer
+from hexane.formats.operands import Operand
 from hexane.graph import Value
 
 _MODES = ("update", "add", "sub", "mul", "div", "max", "min")
@@ -26,7 +26,7 @@ def _known(c: LayerContext, index: int, what: str) -> np.ndarray:
 
 
 def _indices(c: LayerContext, index: int) -> Operand:
-    return c.ops.cast(x=c[index], dtype="int32")
+    return c.cast(c[index], "int32")
 
 
 @layer("gatherND")
@@ -39,23 +39,17 @@ def gather_along_axis(c: LayerContext) -> Operand:
     return c.ops.gather_along_axis(x=c[0], indices=_indices(c, 1), axis=int(c.params.axis))
 
 
-@layer("scatter", "scatterAlongAxis")
+@layer("scatter", "scatterAlongAxis", "scatterND")
 def scatter(c: LayerContext) -> Operand:
-    op = "scatter" if c.kind == "scatter" else "scatter_along_axis"
-    mode = _MODES[c.params.mode]
-    return c.ops.op(op, data=c[0], indices=_indices(c, 1), updates=c[2], axis=int(c.params.axis), mode=mode)
-
-
-@layer("scatterND")
-def scatter_nd(c: LayerContext) -> Operand:
-    return c.ops.scatter_nd(data=c[0], indices=_indices(c, 1), updates=c[2], mode=_MODES[c.params.mode])
+    op = {"scatter": "scatter", "scatterAlongAxis": "scatter_along_axis", "scatterND": "scatter_nd"}[c.kind]
+    more = {} if c.kind == "scatterND" else {"axis": int(c.params.axis)}
+    return c.ops.op(op, data=c[0], indices=_indices(c, 1), updates=c[2], mode=_MODES[c.params.mode], **more)
 
 
 @layer("argSort")
 def argsort(c: LayerContext) -> Operand:
     p = c.params
-    order = c.ops.argsort(x=c[0], axis=int(p.axis), ascending=not p.descending)
-    return c.ops.cast(x=order, dtype="fp32")
+    return c.cast(c.ops.argsort(x=c[0], axis=int(p.axis), ascending=not p.descending), "fp32")
 
 
 @layer("oneHot")
@@ -71,30 +65,21 @@ def one_hot(c: LayerContext) -> Operand:
     )
 
 
-@layer("matrixBandPart")
-def band_part(c: LayerContext) -> Operand:
-    return c.ops.band_part(x=c[0], lower=int(c.params.numLower), upper=int(c.params.numUpper))
-
-
 @layer("lowerTriangular", "upperTriangular")
 def triangle(c: LayerContext) -> Operand:
     """The part on and below (above) diagonal ``k``, zeros elsewhere."""
-    shape, k = shape_of(c[0]), int(c.params.k)
-    keep = np.tri(shape[-2], shape[-1], k if c.kind == "lowerTriangular" else k - 1)
-    keep = keep if c.kind == "lowerTriangular" else 1 - keep
-    return c.ops.mul(x=c[0], y=keep.astype(type_of(c[0]).carrier))
+    return c.triangle(c[0], int(c.params.k), upper=c.kind == "upperTriangular")
 
 
 @layer("logicalAnd", "logicalOr", "logicalXor")
 def logic(c: LayerContext) -> Operand:
     op = {"logicalAnd": "logical_and", "logicalOr": "logical_or", "logicalXor": "logical_xor"}[c.kind]
-    x, y = (one if type_of(one).dtype == "bool" else c.ops.cast(x=one, dtype="bool") for one in (c[0], c[1]))
-    return c.ops.op(op, x=x, y=y)
+    return c.ops.op(op, x=c.cast(c[0], "bool"), y=c.cast(c[1], "bool"))
 
 
 @layer("getShape")
 def get_shape(c: LayerContext) -> Operand:
-    return np.array(shape_of(c[0]), np.float32)
+    return np.array(c.shape(c[0]), np.float32)
 
 
 @layer("rangeStatic", "rangeDynamic")
@@ -113,22 +98,22 @@ def range_(c: LayerContext) -> Operand:
 
 @layer("reshapeDynamic", "reshapeLike")
 def reshape_to(c: LayerContext) -> Operand:
-    wanted = shape_of(c[1]) if c.kind == "reshapeLike" else _known(c, 1, "a shape").astype(int).tolist()
-    return reshape(c, c[0], wanted)
+    return c.ops.reshape(x=c[0], shape=_shape(c, 1, "reshapeLike"))
+
+
+def _shape(c: LayerContext, index: int, like: str) -> list[int]:
+    """The shape of an input in layers of the kind ``like``, else the numbers that the input holds."""
+    return list(c.shape(c[index])) if c.kind == like else _known(c, index, "a shape").astype(int).tolist()
 
 
 @layer("broadcastToLike", "broadcastToDynamic")
 def broadcast_to(c: LayerContext) -> Operand:
-    wanted = shape_of(c[1]) if c.kind == "broadcastToLike" else tuple(_known(c, 1, "a shape").astype(int).tolist())
-    x = c[0]
-    have = (1,) * (len(wanted) - c.rank(x)) + shape_of(x)
-    return c.ops.tile(x=reshape(c, x, have), reps=ints(b // a for a, b in zip(have, wanted)))
+    return c.broadcast(c[0], _shape(c, 1, "broadcastToLike"))
 
 
 @layer("fillLike", "fillDynamic")
 def fill(c: LayerContext) -> Operand:
-    wanted = shape_of(c[0]) if c.kind == "fillLike" else tuple(_known(c, 0, "a shape").astype(int).tolist())
-    return np.full(wanted, c.params.value, np.float32)
+    return np.full(_shape(c, 0, "fillLike"), c.params.value, np.float32)
 
 
 @layer("slidingWindows")
@@ -139,12 +124,9 @@ def windows(c: LayerContext) -> Operand:
 
 @layer("sliceBySize")
 def slice_by_size(c: LayerContext) -> Operand:
-    axis = int(c.params.axis) % c.rank(c[0])
-    begin = [0] * c.rank(c[0])
-    size = list(shape_of(c[0]))
-    begin[axis] = int(_known(c, 1, "a start")[0])
-    size[axis] = int(c.params.size)
-    return c.ops.slice_by_size(x=c[0], begin=ints(begin), size=ints(size))
+    axis, begin, size = int(c.params.axis), [0] * c.rank(c[0]), list(c.shape(c[0]))
+    begin[axis], size[axis] = int(_known(c, 1, "a start")[0]), int(c.params.size)
+    return c.ops.slice_by_size(x=c[0], begin=begin, size=size)
 
 
 def _three(p: Any, name: str) -> list[int]:
@@ -157,7 +139,7 @@ def _padding(p: Any) -> dict[str, Any]:
     if p.paddingType == 1:
         return {"pad_type": "valid"}
     sides = ("Front", "Back", "Top", "Bottom", "Left", "Right")
-    return {"pad_type": "custom", "pad": ints(getattr(p, f"customPadding{side}") for side in sides)}
+    return {"pad_type": "custom", "pad": [getattr(p, f"customPadding{side}") for side in sides]}
 
 
 @layer("convolution3d")
@@ -165,27 +147,19 @@ def convolution3d(c: LayerContext) -> Operand:
     p = c.params
     groups, kernel = int(p.nGroups) or 1, _three(p, "kernel")
     outputs, inputs = int(p.outputChannels), int(p.inputChannels)
-    how: dict[str, Any] = {
-        "strides": ints(_three(p, "stride")),
-        "dilations": ints(_three(p, "dilation")),
-        "groups": groups,
-        **_padding(p),
-    }
-    if p.hasBias:
-        how["bias"] = c.weight(p.bias, (outputs,))
-    if p.isDeconvolution:
-        if p.outputShape:
-            how["output_shape"] = ints([shape_of(c[0])[0], outputs, *p.outputShape])
-        return c.ops.conv_transpose(x=c[0], weight=c.weight(p.weights, (inputs, outputs // groups, *kernel)), **how)
-    return c.ops.conv(x=c[0], weight=c.weight(p.weights, (outputs, inputs // groups, *kernel)), **how)
+    how = {"strides": _three(p, "stride"), "dilations": _three(p, "dilation"), "groups": groups, **_padding(p)}
+    bias = c.weight(p.bias, (outputs,)) if p.hasBias else None
+    if not p.isDeconvolution:
+        return c.conv(c[0], c.weight(p.weights, (outputs, inputs // groups, *kernel)), bias, **how)
+    if p.outputShape:
+        how["output_shape"] = [c.shape(c[0])[0], outputs, *p.outputShape]
+    return c.conv(c[0], c.weight(p.weights, (inputs, outputs // groups, *kernel)), bias, "conv_transpose", **how)
 
 
 @layer("pooling3d")
 def pooling3d(c: LayerContext) -> Operand:
     p = c.params
-    how = {"kernel_sizes": ints(_three(p, "kernel")), "strides": ints(_three(p, "stride")), **_padding(p)}
-    if "pad" not in how:
-        how["pad"] = ints([0] * 6)
+    how = {"kernel_sizes": _three(p, "kernel"), "strides": _three(p, "stride"), **_padding(p)}
     if p.type == 0:
         return c.ops.max_pool(x=c[0], **how)
     return c.ops.avg_pool(x=c[0], exclude_padding_from_average=bool(p.countExcludePadding), **how)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.coreml.layers.context import LayerContext
-from hexane.formats.coreml.layers.registry import ints, layer, reshape, shape_of
+from hexane.formats.coreml.layers.registry import layer
 from hexane.formats.operands import Operand
 
 
@@ -23,10 +23,10 @@ def inner_product(c: LayerContext) -> Operand:
     extra = {"bias": c.weight(p.bias, (cout,))} if p.hasBias else {}
     if c.exact:
         return c.ops.linear(x=x, weight=weight, **extra)
-    shape = shape_of(x)
+    shape = c.shape(x)
     if prod(shape[1:]) != cin:
         raise GraphError(f"{shape} gives {prod(shape[1:])} values, the layer takes {cin}")
-    return reshape(c, c.ops.linear(x=reshape(c, x, (shape[0], cin)), weight=weight, **extra), (shape[0], cout, 1, 1))
+    return c.reshape(c.ops.linear(x=c.reshape(x, (shape[0], cin)), weight=weight, **extra), (shape[0], cout, 1, 1))
 
 
 @layer("batchedMatmul")
@@ -45,8 +45,8 @@ def batched_matmul(c: LayerContext) -> Operand:
 def embedding_nd(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     table = c.weight(p.weights, (int(p.embeddingSize), int(p.vocabSize))).T
-    shape = shape_of(x)
-    indices = c.ops.cast(x=reshape(c, x, shape[:-1]), dtype="int32")
+    shape = c.shape(x)
+    indices = c.cast(c.reshape(x, shape[:-1]), "int32")
     y = c.ops.gather(x=np.ascontiguousarray(table), indices=indices, axis=0)
     return c.ops.add(x=y, y=c.weight(p.bias, (int(p.embeddingSize),))) if p.hasBias else y
 
@@ -69,31 +69,18 @@ def batchnorm(c: LayerContext) -> Operand:
 def mvn(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     first = c.channel_axis(x) + (0 if p.acrossChannels else 1)
-    axes = ints(range(first, c.rank(x)))
-    away = c.ops.sub(x=x, y=c.ops.reduce_mean(x=x, axes=axes, keep_dims=True))
+    axes = range(first, c.rank(x))
     if not p.normalizeVariance:
-        return away
-    variance = c.ops.reduce_mean(x=c.ops.square(x=away), axes=axes, keep_dims=True)
-    deviation = c.ops.add(x=c.ops.sqrt(x=variance), y=c.scalar(p.epsilon, variance))
-    return c.ops.real_div(x=away, y=deviation)
-
-
-@layer("l2normalize")
-def l2_normalize(c: LayerContext) -> Operand:
-    return c.ops.l2_norm(x=c[0], epsilon=c.params.epsilon)
-
-
-@layer("lrn")
-def lrn(c: LayerContext) -> Operand:
-    p = c.params
-    return c.ops.local_response_norm(x=c[0], size=int(p.localSize), alpha=p.alpha, beta=p.beta, k=p.k)
+        return c.ops.sub(x=x, y=c.ops.reduce_mean(x=x, axes=axes, keep_dims=True))
+    away, _, variance = c.moments(x, axes)
+    return c.ops.real_div(x=away, y=c.ops.add(x=c.ops.sqrt(x=variance), y=c.like(p.epsilon, variance)))
 
 
 @layer("layerNormalization")
 def layer_normalization(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     span = tuple(int(n) for n in p.normalizedShape)
-    axes = ints(range(c.rank(x) - len(span), c.rank(x)))
+    axes = range(c.rank(x) - len(span), c.rank(x))
     return c.ops.layer_norm(x=x, axes=axes, gamma=c.weight(p.gamma, span), beta=c.weight(p.beta, span), epsilon=p.eps)
 
 
@@ -108,10 +95,10 @@ def reduce(c: LayerContext) -> Operand:
     if kind == "argmax":
         if len(axes) != 1:
             raise UnsupportedError("the largest element over several axes")
-        return c.ops.cast(x=c.ops.reduce_argmax(x=x, axis=axes[0], keep_dims=True), dtype="fp32")
+        return c.cast(c.ops.reduce_argmax(x=x, axis=axes[0], keep_dims=True), "fp32")
     if kind == "log_sum" and p.epsilon:
-        x = c.ops.add(x=x, y=c.scalar(p.epsilon, x))
-    return c.ops.op(f"reduce_{kind}", x=x, axes=ints(axes), keep_dims=True)
+        x = c.ops.add(x=x, y=c.like(p.epsilon, x))
+    return c.ops.op(f"reduce_{kind}", x=x, axes=axes, keep_dims=True)
 
 
 _REDUCE = {
@@ -125,11 +112,11 @@ _REDUCE = {
 def reduce_nd(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     axes = range(c.rank(x)) if p.reduceAll or not p.axes else p.axes
-    return c.ops.op(f"reduce_{_REDUCE[c.kind]}", x=x, axes=ints(axes), keep_dims=bool(p.keepDims))
+    return c.ops.op(f"reduce_{_REDUCE[c.kind]}", x=x, axes=axes, keep_dims=bool(p.keepDims))
 
 
 @layer("argMax", "argMin")
 def arg_extreme(c: LayerContext) -> Operand:
     p = c.params
     op = "reduce_argmax" if c.kind == "argMax" else "reduce_argmin"
-    return c.ops.cast(x=c.ops.op(op, x=c[0], axis=int(p.axis), keep_dims=not p.removeDim), dtype="fp32")
+    return c.cast(c.ops.op(op, x=c[0], axis=int(p.axis), keep_dims=not p.removeDim), "fp32")

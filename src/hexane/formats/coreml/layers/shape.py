@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.coreml.layers.context import LayerContext
-from hexane.formats.coreml.layers.registry import borders, ints, layer, reshape, shape_of
+from hexane.formats.coreml.layers.registry import borders, layer
 from hexane.formats.operands import Operand
 
 
@@ -29,22 +29,22 @@ def load_constant_nd(c: LayerContext) -> Operand:
 def reshape_layer(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     target = [int(n) for n in p.targetShape]
-    target = target if len(target) == 4 else [shape_of(x)[0], *target]
+    target = target if len(target) == 4 else [c.shape(x)[0], *target]
     if p.mode == 0:
-        return reshape(c, x, target)
+        return c.reshape(x, target)
     # Channels last: read height, width, channels, and write so again.
-    y = c.ops.transpose(x=x, perm=ints((0, 2, 3, 1)))
-    y = reshape(c, y, (target[0], target[2], target[3], target[1]))
-    return c.ops.transpose(x=y, perm=ints((0, 3, 1, 2)))
+    y = c.ops.transpose(x=x, perm=(0, 2, 3, 1))
+    y = c.reshape(y, (target[0], target[2], target[3], target[1]))
+    return c.ops.transpose(x=y, perm=(0, 3, 1, 2))
 
 
 @layer("flatten")
 def flatten(c: LayerContext) -> Operand:
     x = c[0]
     if c.params.mode == 1:
-        x = c.ops.transpose(x=x, perm=ints((0, 2, 3, 1)))
-    shape = shape_of(x)
-    return reshape(c, x, (shape[0], prod(shape[1:]), 1, 1))
+        x = c.ops.transpose(x=x, perm=(0, 2, 3, 1))
+    shape = c.shape(x)
+    return c.reshape(x, (shape[0], prod(shape[1:]), 1, 1))
 
 
 @layer("permute")
@@ -52,12 +52,7 @@ def permute(c: LayerContext) -> Operand:
     axes = [int(a) for a in c.params.axis]
     if axes[0] != 0:
         raise UnsupportedError("a permutation of the sequence axis")
-    return c.ops.transpose(x=c[0], perm=ints(axes))
-
-
-@layer("transpose")
-def transpose(c: LayerContext) -> Operand:
-    return c.ops.transpose(x=c[0], perm=ints(c.params.axes))
+    return c.ops.transpose(x=c[0], perm=axes)
 
 
 @layer("concat")
@@ -85,7 +80,7 @@ def split(c: LayerContext) -> Any:
 @layer("splitND")
 def split_nd(c: LayerContext) -> Any:
     p = c.params
-    how = {"split_sizes": ints(p.splitSizes)} if p.splitSizes else {"num_splits": int(p.numSplits)}
+    how = {"split_sizes": [*p.splitSizes]} if p.splitSizes else {"num_splits": int(p.numSplits)}
     return c.ops.split(x=c[0], axis=int(p.axis), **how)
 
 
@@ -107,11 +102,11 @@ def slice_layer(c: LayerContext) -> Operand:
     axis = rank - 3 + p.axis  # channels, height, width: counted from behind, also where there are fewer axes
     if axis < 0:
         raise GraphError(f"an input of rank {rank} has no axis {('channels', 'height')[p.axis]}")
-    begin, end, stride = [0] * rank, list(shape_of(x)), [1] * rank
+    begin, end, stride = [0] * rank, list(c.shape(x)), [1] * rank
     begin[axis], end[axis], stride[axis] = int(p.startIndex), int(p.endIndex), int(p.stride) or 1
     if p.endIndex < 0:
-        end[axis] = shape_of(x)[axis] + int(p.endIndex) + 1
-    return c.ops.slice_by_index(x=x, begin=ints(begin), end=ints(end), stride=ints(stride))
+        end[axis] = c.shape(x)[axis] + int(p.endIndex) + 1
+    return c.ops.slice_by_index(x=x, begin=begin, end=end, stride=stride)
 
 
 @layer("sliceStatic")
@@ -121,9 +116,9 @@ def slice_static(c: LayerContext) -> Operand:
     squeeze = list(p.squeezeMasks) or [False] * rank
     return c.ops.slice_by_index(
         x=c[0],
-        begin=ints(p.beginIds),
-        end=ints(p.endIds),
-        stride=ints(p.strides),
+        begin=[*p.beginIds],
+        end=[*p.endIds],
+        stride=[*p.strides],
         begin_mask=np.array(p.beginMasks, bool),
         end_mask=np.array(p.endMasks, bool),
         squeeze_mask=np.array(squeeze, bool),
@@ -133,22 +128,21 @@ def slice_static(c: LayerContext) -> Operand:
 @layer("crop")
 def crop(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
-    height, width = shape_of(x)[-2:]
+    height, width = c.shape(x)[-2:]
     if len(c) > 1:
-        wanted = shape_of(c[1])[-2:]
+        wanted = c.shape(c[1])[-2:]
         top, left = (int(n) for n in p.offset) if p.offset else (0, 0)
         rows, columns = (top, height - top - wanted[0]), (left, width - left - wanted[1])
     else:
-        edges = [(int(e.startEdgeSize), int(e.endEdgeSize)) for e in p.cropAmounts.borderAmounts] or [(0, 0), (0, 0)]
-        rows, columns = edges
-    return c.ops.crop(x=x, crop_height=ints(rows), crop_width=ints(columns))
+        rows, columns = borders(p.cropAmounts)
+    return c.ops.crop(x=x, crop_height=rows, crop_width=columns)
 
 
 @layer("padding")
 def padding(c: LayerContext) -> Operand:
     p = c.params
     kind = p.WhichOneof("PaddingType") or "constant"
-    pad = borders(c, p)
+    pad = [edge for pair in borders(p.paddingAmounts) for edge in pair]
     mode = {"constant": "constant", "reflection": "reflect", "replication": "replicate"}[kind]
     return c.ops.pad(x=c[0], pad=pad, mode=mode, constant_val=float(p.constant.value) if kind == "constant" else 0.0)
 
@@ -158,49 +152,24 @@ def constant_pad(c: LayerContext) -> Operand:
     p = c.params
     if p.padToGivenOutputSizeMode or len(c) > 1:
         raise UnsupportedError("padding to an output size")
-    return c.ops.pad(x=c[0], pad=ints(p.padAmounts), mode="constant", constant_val=float(p.value))
+    return c.ops.pad(x=c[0], pad=[*p.padAmounts], mode="constant", constant_val=float(p.value))
 
 
 @layer("squeeze")
 def squeeze(c: LayerContext) -> Operand:
     p = c.params
-    return c.ops.squeeze(x=c[0]) if p.squeezeAll else c.ops.squeeze(x=c[0], axes=ints(p.axes))
-
-
-@layer("expandDims")
-def expand_dims(c: LayerContext) -> Operand:
-    return c.ops.expand_dims(x=c[0], axes=ints(c.params.axes))
-
-
-@layer("flattenTo2D")
-def flatten_to_2d(c: LayerContext) -> Operand:
-    return c.ops.flatten2d(x=c[0], axis=int(c.params.axis))
-
-
-@layer("reshapeStatic", "rankPreservingReshape")
-def reshape_static(c: LayerContext) -> Operand:
-    return reshape(c, c[0], c.params.targetShape)
-
-
-@layer("tile")
-def tile(c: LayerContext) -> Operand:
-    return c.ops.tile(x=c[0], reps=ints(c.params.reps))
+    return c.ops.squeeze(x=c[0]) if p.squeezeAll else c.ops.squeeze(x=c[0], axes=[*p.axes])
 
 
 @layer("reverse")
 def reverse(c: LayerContext) -> Operand:
     axes = [axis for axis, flag in enumerate(c.params.reverseDim) if flag]
-    return c.ops.reverse(x=c[0], axes=ints(axes)) if axes else c.ops.identity(x=c[0])
+    return c.ops.reverse(x=c[0], axes=axes) if axes else c.ops.identity(x=c[0])
 
 
 @layer("broadcastToStatic")
 def broadcast_to(c: LayerContext) -> Operand:
-    x, target = c[0], tuple(int(n) for n in c.params.targetShape)
-    old = (1,) * (len(target) - c.rank(x)) + shape_of(x)
-    if np.broadcast_shapes(old, target) != target:
-        raise GraphError(f"{shape_of(x)} does not broadcast to {target}")
-    reps = [new // extent for new, extent in zip(target, old)]
-    return c.ops.tile(x=reshape(c, x, old), reps=ints(reps))
+    return c.broadcast(c[0], c.params.targetShape)
 
 
 @layer("fillStatic")
@@ -210,7 +179,7 @@ def fill_static(c: LayerContext) -> Operand:
 
 @layer("gather")
 def gather(c: LayerContext) -> Operand:
-    return c.ops.gather(x=c[0], indices=c.ops.cast(x=c[1], dtype="int32"), axis=int(c.params.axis))
+    return c.ops.gather(x=c[0], indices=c.cast(c[1], "int32"), axis=int(c.params.axis))
 
 
 @layer("topK")
@@ -219,10 +188,4 @@ def topk(c: LayerContext) -> Any:
     if len(c) > 1:
         raise UnsupportedError("a number of elements that is computed at run time")
     values, indices = c.ops.topk(x=c[0], k=int(p.K), axis=int(p.axis), ascending=bool(p.useBottomK))
-    return values, c.ops.cast(x=indices, dtype="fp32")
-
-
-@layer("cumSum")
-def cumsum(c: LayerContext) -> Operand:
-    p = c.params
-    return c.ops.cumsum(x=c[0], axis=int(p.axis), exclusive=bool(p.excludeFinalSum), reverse=bool(p.reverse))
+    return values, c.cast(indices, "fp32")
