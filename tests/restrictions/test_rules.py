@@ -186,15 +186,15 @@ def test_constexpr_spellings() -> None:
 
 def test_the_page_is_current() -> None:
     assert (ROOT / "docs" / "restrictions.md").read_text() == restrictions_page(), "run `make docs`"
-    assert all(f"### {rule}:" in restrictions_page() for rule in RULES)
+    assert all(f"### {rule.id}:" in restrictions_page() for rule in RULES.values() if not rule.op_test)
 
 
 def test_every_rule_is_whole() -> None:
     for rule in RULES.values():
         assert rule.says
         assert rule.remedy
-        assert rule.reports, rule.id
-        assert rule.effects, rule.id
+        assert rule.reports or rule.source, rule.id
+        assert rule.effects or rule.source, rule.id
         for report in rule.reports:
             for name in report.chips:
                 hexane.chips.get(name)

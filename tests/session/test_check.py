@@ -14,7 +14,7 @@ from hexane.chips import CHIPS
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.program.package import mil_of
-from hexane.restrictions.objections import RULES, objections, placed_by_apple
+from hexane.restrictions.objections import LIMITS, objections, placed_by_apple
 from report.networks import command, mixed, saved, small
 
 
@@ -77,7 +77,7 @@ def test_every_rule_says_something_about_every_chip_without_a_gap_left() -> None
     for chip in CHIPS:
         for found in objections(op, chip):
             assert "{" not in found.reason + found.advice
-    assert all(rule.says and rule.source.startswith("docs/reference/") for rule in RULES)
+    assert all(rule.says and rule.source.startswith("docs/reference/") for rule in LIMITS)
 
 
 def test_unknown_chip_names_the_near_ones() -> None:

@@ -59,7 +59,7 @@ def custom_pad(pads: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 class Composer:
-    """What adds ops to a graph, ``ops``, and compositions of them."""
+    """A writer of ops, ``ops``, and compositions of them."""
 
     ops: Folder
 

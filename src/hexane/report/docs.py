@@ -5,7 +5,7 @@ from __future__ import annotations
 from hexane.chips import CHIPS, GENERATIONS
 from hexane.chips.operations import _TABLE
 from hexane.restrictions.advice import INSTEAD
-from hexane.restrictions.objections import RULES
+from hexane.restrictions.objections import LIMITS
 
 INTRO = """# Limits
 
@@ -60,9 +60,9 @@ def limits_page() -> str:
         "| rule | what it says | what to do | source | evidence |",
         "|---|---|---|---|---|",
     ]
-    for rule in RULES:
+    for rule in LIMITS:
         source = "; otherwise ".join((rule.source, *(report.describe() for report in rule.reports)))
-        lines.append(f"| {rule.name} | {rule.says} | {rule.advice} | {source} | {rule.evidence} |")
+        lines.append(f"| {rule.id} | {rule.says} | {rule.remedy} | {source} | {rule.evidence} |")
     lines += ["", "## Operations of Apple's compiler", "",
               "y: native, b: in another form or by another route, -: refused. For H13 hexane's own compiler decides "
               "([its recipes](recipes.md)).", "",

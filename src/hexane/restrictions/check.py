@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from hexane.errors import SyntaxProblem, UsageError
 from hexane.formats.mil import parse_mil
 from hexane.formats.mil.reader import TextWeights
 from hexane.formats.mil.syntax import parse_text
-from hexane.restrictions.every import RULES
+from hexane.restrictions.every import RULES, hits
 from hexane.restrictions.findings import Finding
+from hexane.restrictions.fixes import is_fixable
 from hexane.restrictions.objections import objections
 from hexane.restrictions.reports import Severity, System, chips_of, releases_of
 from hexane.restrictions.rule import DIRECT, INTERFACES, Hit, Rule
@@ -98,75 +100,38 @@ def plain_weights(weights: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def findings_of(subject: Subject) -> list[Finding]:
-    """Findings of the rules on a program that parses."""
-    findings = []
-    for rule in RULES.values():
-        if rule.test is not None and subject.interface in rule.interfaces:
-            findings += [_finding(rule, hit, subject) for hit in rule.test(subject)]
-    if subject.system.chip is not None:
-        findings += _limits(subject, subject.system.chip)
-    return findings
+    """Findings of rules and limits on a program that parses: a raw program has no host part that could help."""
+    found = [_finding(rule, hit, subject) for rule, hit in hits(subject)]
+    chip = subject.system.chip
+    if chip is None:
+        return found
+    severity = Severity.REJECTED if subject.interface in DIRECT else Severity.SLOW
+    for statement in subject.statements:
+        for o in objections(statement.op, chip):
+            if o.rule not in TOLD_BY_RULES:
+                place, name = statement.place, o.rule.replace("_", " ")
+                says = (f"L-{o.rule}", name, severity, place.line, place.column, o.reason, o.advice, str(o.evidence))
+                found.append(Finding(*says, ("docs/limits.md",), False, (chip.name,)))
+    return found
 
 
 def _finding(rule: Rule, hit: Hit, subject: Subject) -> Finding:
-    reports = rule.reports if hit.reports is None else hit.reports
-    severity = hit.severity or subject.system.verdict(reports, contested=rule.contested)
+    reports, severity = subject.judged(rule, hit)
     message = rule.says.format(**hit.words)
     sources = tuple(report.describe() for report in reports)
     if severity is Severity.DISPUTED:
         message = f"{message}; sources disagree: {'; '.join(sources)}"
-    return Finding(
-        rule.id,
-        rule.name,
-        severity,
-        hit.place.line,
-        hit.place.column,
-        message,
-        rule.remedy,
-        str(rule.evidence),
-        sources,
-        rule.fixable,
-        _chip_names(subject),
-    )
-
-
-def _chip_names(subject: Subject) -> tuple[str, ...]:
-    return (subject.system.chip.name,) if subject.system.chip else ()
-
-
-def _limits(subject: Subject, chip: Chip) -> list[Finding]:
-    """Findings of the generation's limits (docs/limits.md): a raw program has no host part that could help."""
-    findings = []
-    severity = Severity.REJECTED if subject.interface in DIRECT else Severity.SLOW
-    for statement in subject.statements:
-        for objection in objections(statement.op, chip):
-            if objection.rule in TOLD_BY_RULES:
-                continue
-            findings.append(
-                Finding(
-                    f"L-{objection.rule}",
-                    objection.rule.replace("_", " "),
-                    severity,
-                    statement.place.line,
-                    statement.place.column,
-                    objection.reason,
-                    objection.advice,
-                    str(objection.evidence),
-                    ("docs/limits.md",),
-                    False,
-                    (chip.name,),
-                )
-            )
-    return findings
+    place, chip = hit.place, subject.system.chip
+    says = (rule.id, rule.name, severity, place.line, place.column, message, rule.remedy, str(rule.evidence))
+    return Finding(*says, sources, is_fixable(rule.id), (chip.name,) if chip else ())
 
 
 def _unreadable(error: SyntaxProblem) -> Finding:
     rule = RULES["T6" if error.hint == "rule T6" else "T0"]
     message = error.message.split("\n")[0]
     hint = error.hint if error.hint and rule.id == "T0" else rule.remedy
-    return Finding(
-        rule.id, rule.name, Severity.REJECTED, error.line, error.column, message, hint, "APPLE", ("all sources",)
-    )
+    says = (rule.id, rule.name, Severity.REJECTED, error.line, error.column, message, hint)
+    return Finding(*says, "APPLE", ("all sources",))
 
 
 def _joined(old: Finding | None, new: Finding) -> Finding:
@@ -174,5 +139,4 @@ def _joined(old: Finding | None, new: Finding) -> Finding:
     if old is None:
         return new
     severity = old.severity if old.severity is new.severity else Severity.DISPUTED
-    values = {name: getattr(old, name) for name in old.__dataclass_fields__}
-    return Finding(**values | {"severity": severity, "chips": (*old.chips, *new.chips)})
+    return replace(old, severity=severity, chips=(*old.chips, *new.chips))

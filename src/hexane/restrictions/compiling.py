@@ -13,10 +13,9 @@ from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS
 from hexane.graph.types import StateType, TensorType
 from hexane.restrictions.objections import is_of_state
 from hexane.restrictions.reports import PublishedReport, Severity, fails, refused, runs, slow
-from hexane.restrictions.rule import MLE5, Found, hit, rule
+from hexane.restrictions.rule import Found, core_ml_rule, hit
 from hexane.restrictions.subject import Statement, Subject, unconverted
 
-CORE_ML = (MLE5,)
 PLANE = 5568 * 5568
 MOST_WEIGHT_BYTES, MUCH_WEIGHT_BYTES = 2_147_483_648, 1_000_000_000
 CPU_MACS_PER_US, ENGINE_MACS_PER_US = 364_500, 6_000_000
@@ -24,11 +23,10 @@ LEAST_SAVING_US = 250
 """Of docs/reference/limits.md: BNNS and engine on M1's table, and twice the price of a segment."""
 
 
-@rule(
+@core_ml_rule(
     "C1",
     "cut the picture into tiles",
     refused("coremltools 2247", "", None, note="a picture of 5568x5568: ANECCompile() FAILED"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def large_plane(subject: Subject) -> Found:
@@ -42,11 +40,10 @@ def large_plane(subject: Subject) -> Found:
                     return
 
 
-@rule(
+@core_ml_rule(
     "C2",
     "cut the network into several of less than 1 GB, or store weights in 4 or 8 bits",
     refused("coremltools 2593", "", None, note="2,525,476,480 bytes exceed the maximum of 2,147,483,648"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def many_weights(subject: Subject) -> Found:
@@ -80,13 +77,12 @@ _LEAVES = (
 BATCH_IN_MESSAGE = 4096
 
 
-@rule(
+@core_ml_rule(
     "C15",
     "cut the batch into parts of 4,096, or make it another axis",
     refused("Apple's message, 2023", "", None, note="anec.add: N of 1 to 4096"),
     runs("table of Apple's compiler", "", None, note="N of 1 to 65536 from H13 on"),
     runs("executorch 7907", "A16", None, note="anec.transpose, N of 1 to 65536 by its message"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
     contested=True,
 )
@@ -98,12 +94,11 @@ def batch_of_additions(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=BATCH_IN_MESSAGE, found=shape[0])
 
 
-@rule(
+@core_ml_rule(
     "C3",
     "give the input one shape, or a package for every shape",
     slow("coremltools 2370", "", None, note="a range runs on the engine with its default shape alone"),
     slow("coremltools 835", "", None, note="A12X: only the default shape"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def flexible_input(subject: Subject) -> Found:
@@ -122,12 +117,11 @@ def flexible_input(subject: Subject) -> Found:
 _ENUMERATED = (slow("coremltools 1909", "", None, note="175 ms; 20 ms without layer_norm or with a range"),)
 
 
-@rule(
+@core_ml_rule(
     "C4",
     "give it more work: fuse it with its neighbours, or batch calls",
     slow("M6 study", "M4", 27, note="isolated ops are placed on the CPU: a segment costs 0.125 ms at either edge"),
     slow("Vx 436", "", None, note="a matmul of 4x4x4 is eligible and runs on the CPU"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def too_little_work(subject: Subject) -> Found:
@@ -139,11 +133,10 @@ def too_little_work(subject: Subject) -> Found:
         yield hit(first.place, limit=LEAST_SAVING_US, found=round(saved, 1))
 
 
-@rule(
+@core_ml_rule(
     "C5",
     "join element-wise ops into fewer, or cut the network",
     slow("M6 study", "M6", 27, note="512 element-wise layers take 179 s to compile, growing with n^3.5"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def long_chain(subject: Subject) -> Found:
@@ -159,11 +152,10 @@ def long_chain(subject: Subject) -> Found:
             yield hit(statement.place, limit=511, found=512)
 
 
-@rule(
+@core_ml_rule(
     "C6",
     "two convolutions with smaller kernels",
     refused("M6 study", "M4, M6", 27, note="16x16 needs more than 8 GiB of memory to compile, 17x17 is refused"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def square_kernel(subject: Subject) -> Found:
@@ -174,11 +166,10 @@ def square_kernel(subject: Subject) -> Found:
             yield hit(statement.place, limit="15x15", found=f"{shape[-2]}x{shape[-1]}")
 
 
-@rule(
+@core_ml_rule(
     "C7",
     "a batch of 1, or matmul in place of the convolution",
     refused("ane-guide", "", None, note="batch 1 runs; with 2 the compiler service crashes"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def batched_runtime_weight(subject: Subject) -> Found:
@@ -189,11 +180,10 @@ def batched_runtime_weight(subject: Subject) -> Found:
             yield hit(statement.place, limit=1, found=shape[0])
 
 
-@rule(
+@core_ml_rule(
     "C8",
     "two transposed convolutions whose strides multiply to it",
     refused("coremltools 2450", "", None, note="kernel and stride 16: the program is not made"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def transposed_stride(subject: Subject) -> Found:
@@ -204,11 +194,10 @@ def transposed_stride(subject: Subject) -> Found:
             yield hit(statement.place, limit=8, found=max(strides))
 
 
-@rule(
+@core_ml_rule(
     "C9",
     "pad the state's innermost extent to a multiple of 32",
     fails("coremltools 2631", "M4", 15, note="270 fails, 256 runs"),
-    interfaces=CORE_ML,
 )
 def state_of_odd_width(subject: Subject) -> Found:
     """a state is {found} wide, and the engine wants a multiple of {limit}"""
@@ -220,11 +209,10 @@ def state_of_odd_width(subject: Subject) -> Found:
             yield hit(statement.place, limit=32, found=shape[-1])
 
 
-@rule(
+@core_ml_rule(
     "C13",
     "keep all of it in one state and cut that up, or pass the second as an input and an output",
     fails("CoreML-LLM, LFM2", "", 26, note="0x1d at predict; one state runs, nine forms of two do not"),
-    interfaces=CORE_ML,
 )
 def several_states(subject: Subject) -> Found:
     """the program has {found} states and writes to them: it compiles, and {limit} is published to run"""
@@ -234,11 +222,10 @@ def several_states(subject: Subject) -> Found:
         yield hit(touching[0].place, limit="one state", found=len(states))
 
 
-@rule(
+@core_ml_rule(
     "C14",
     "write the new row at its place: slice_update, or K * (1 - m) + k * m with a mask",
     fails("CoreML-LLM, D5", "", 15, note="-14 at load, a sliding cache beside a second state; padding did not help"),
-    interfaces=CORE_ML,
 )
 def shifted_state(subject: Subject) -> Found:
     """{op} writes a state's own elements {found} places further along axis {axis}, joined with what is new"""
@@ -264,12 +251,11 @@ _IN_NO_DECODER = (
 )
 
 
-@rule(
+@core_ml_rule(
     "C16",
     "look at Core ML's plan on the phone; K * (1 - m) + k * m with a mask is the form of the decoders with most on it",
     runs("CoreML-LLM, LFM2", "", 26, note="970 of 992 ops, slice_update of its one state not among the others"),
     PublishedReport("CoreML-LLM, list of ops", Severity.DISPUTED, systems=(26,), note=_IN_NO_DECODER),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
     contested=True,
 )
@@ -285,12 +271,11 @@ SHORT_CHANNELS = 1024
 """Channels of the short convolution that is published to run on the CPU."""
 
 
-@rule(
+@core_ml_rule(
     "C17",
     "look at Core ML's plan on the phone; three shifted maps, each times a number per channel, added up",
     slow("CoreML-LLM, LFM2", "", 26, note="ten depthwise kernels of 1x3 over 1,024 channels on the CPU, 5 ms each"),
     runs("Anemll/anemll-forge", "M6", 27, note="the short convolutions of its 48 delta layers, all on the engine"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
     contested=True,
 )
@@ -333,11 +318,10 @@ def _begins_in(state: Value | None, value: Value, axis: int) -> int | None:
     return begin if op is not None and state in tuple(op.operands()) else None
 
 
-@rule(
+@core_ml_rule(
     "C10",
     "cut the product into blocks",
     fails("pytorch 110975", "", 14, note="16384x16384x16384 in fp16: Program Inference timeout"),
-    interfaces=CORE_ML,
 )
 def endless_product(subject: Subject) -> Found:
     """{op} takes {found} multiply-accumulates, and {limit} is published to run into the time limit"""
@@ -347,11 +331,10 @@ def endless_product(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=2**42, found=macs)
 
 
-@rule(
+@core_ml_rule(
     "C11",
     "make the package for iOS 17 (palettes without scales), or scale the result",
     refused("coremltools 2688", "M4", 26, note="mps.dequantize: failed verification when the engine loads it"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def scaled_palette(subject: Subject) -> Found:
@@ -362,11 +345,10 @@ def scaled_palette(subject: Subject) -> Found:
             yield hit(statement.place, limit="no scales", found="palette with scales")
 
 
-@rule(
+@core_ml_rule(
     "C12",
     "convert with compute_precision=FLOAT16",
     slow("Vx 436, 437", "", None, note="no product or attention of fp32 was placed on the engine"),
-    interfaces=CORE_ML,
     evidence=Evidence.APPLE,
 )
 def float32_product(subject: Subject) -> Found:

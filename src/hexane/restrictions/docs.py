@@ -6,6 +6,7 @@ import re
 
 from hexane.chips import Evidence
 from hexane.restrictions.every import PLACES, RULES
+from hexane.restrictions.fixes import is_fixable
 from hexane.restrictions.lowerings import LOWERINGS
 from hexane.restrictions.reports import Severity, System
 from hexane.restrictions.rule import INTERFACES, MLE5, Rule
@@ -121,7 +122,7 @@ def _section(rule: Rule) -> list[str]:
     everywhere, core_ml = set(rule.interfaces) == set(INTERFACES), MLE5 in rule.interfaces
     where = "" if everywhere else "; through Core ML" if core_ml else "; raw text only"
     contested = "; disputed in any case" if rule.contested else ""
-    fix = " `--fix` does it." if rule.fixable else ""
+    fix = " `--fix` does it." if is_fixable(rule.id) else ""
     lines = [
         f"### {rule.id}: {rule.name}",
         "",

@@ -310,6 +310,11 @@ ELSEWHERE: dict[str, Callable[[Draft, Finding], list[Edit]]] = {
 }
 
 
+def is_fixable(rule: str) -> bool:
+    """True where a rule has a mechanical way out."""
+    return rule in FIXES or rule in ELSEWHERE
+
+
 def edits_for(draft: Draft, finding: Finding) -> list[Edit]:
     """The edits that take a finding away; none where it has no mechanical way out."""
     if finding.rule in ELSEWHERE:

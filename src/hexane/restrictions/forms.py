@@ -9,9 +9,9 @@ import numpy as np
 
 from hexane.graph.ops.conv import transpose_geometry
 from hexane.restrictions.bounds import beyond
-from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
+from hexane.restrictions.numbers import SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
-from hexane.restrictions.rule import Found, hit, rule
+from hexane.restrictions.rule import Found, core_ml_rule, hit
 from hexane.restrictions.subject import Subject, numbers_of
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 SLICE_END = 4094
 
 
-@rule(
+@core_ml_rule(
     "N7",
     "slice rows or channels instead (transpose before), or scale the tensor below 4094",
     wrong("ANEForge", "M1, M1 Max, M2 Pro", None, note="clean on M4, M5, M5 Pro, M6", tested=True),
-    interfaces=CORE_ML,
 )
 def width_slice(subject: Subject) -> Found:
     """a slice that begins within the row is taken from 16 times the tensor: magnitudes beyond {limit} are infinite"""
@@ -37,11 +36,10 @@ def width_slice(subject: Subject) -> Found:
                 yield hit(statement.place, limit=SLICE_END, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N8",
     "clip the product to the range of its codes before it is quantised, or give both pairs one scale",
     wrong("coreai-torch 112", "M5 Pro", 27, note="1 comes out as 2, 4, 8 for scales of 1/8, 1/4, 1/2", tested=True),
-    interfaces=CORE_ML,
 )
 def quantised_product(subject: Subject) -> Found:
     """a product of quantised branches takes the codes of a branch by the scale of the result"""
@@ -52,12 +50,11 @@ def quantised_product(subject: Subject) -> Found:
             yield hit(statement.place, limit="one scale", found=f"branch {branch:g}, result {result:g}")
 
 
-@rule(
+@core_ml_rule(
     "N12",
     "attend in blocks of fewer than 512 queries or keys, or write matmul, softmax, matmul",
     wrong("ANEForge", "", None, note="the native layer", tested=True),
     runs("Core ML's plan", "M4", 27),
-    interfaces=CORE_ML,
 )
 def long_attention(subject: Subject) -> Found:
     """the native attention is wrong where the shorter of queries and keys is {limit} or more"""
@@ -68,11 +65,10 @@ def long_attention(subject: Subject) -> Found:
             yield hit(statement.place, limit=512, found=shorter)
 
 
-@rule(
+@core_ml_rule(
     "N13",
     "store the weights as uint8 with zero point 127, or with a palette",
     wrong("coremltools 2114, 2675", "", None, note="MiDaS: infinite on the engine, one value on the GPU", tested=True),
-    interfaces=CORE_ML,
 )
 def symmetric_int8(subject: Subject) -> Found:
     """int8 weights without a zero point (constexpr_affine_dequantize) came out wrong beside the CPU"""
@@ -82,12 +78,11 @@ def symmetric_int8(subject: Subject) -> Found:
             yield hit(statement.place, limit="uint8", found="int8, zero point 0")
 
 
-@rule(
+@core_ml_rule(
     "N15",
     "give the product four axes (1 x 1 x m x n) before hard swish",
     wrong("coreai-torch 51", "", 27, note="relative error 3.9 %, 0.199; within fp16 with four axes", tested=True),
     wrong("coremltools 2625", "M4", None, note="MobileNetV3 small off by 0.19 to 0.26, on the CPU by 0.064 to 0.086"),
-    interfaces=CORE_ML,
 )
 def flat_hard_swish(subject: Subject) -> Found:
     """hard swish behind a product of {found} axes is off by about 4 %; with {limit} it is within fp16"""
@@ -97,13 +92,12 @@ def flat_hard_swish(subject: Subject) -> Found:
             yield hit(statement.place, limit=4, found=x.rank)
 
 
-@rule(
+@core_ml_rule(
     "N16",
     "divide epsilon by the square of the scale, or write the norm without a rescale",
     wrong(
         "coremltools 2821", "M3 Max", None, note="4 to 6 % in a model of 380 M parameters, on the CPU too", tested=True
     ),
-    interfaces=CORE_ML,
 )
 def rescaled_norm(subject: Subject) -> Found:
     """rms norm of x / max(abs(x)): its epsilon counts max(abs(x))^2 times, as coremltools' converter writes it"""
@@ -119,11 +113,10 @@ def rescaled_norm(subject: Subject) -> Found:
                 yield hit(statement.place, limit=1.0, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N17",
     "leave output_shape out and cut or pad the result",
     wrong("coremltools 2281", "", None, note="1x3x4x4 with a 3x3 kernel asked for 4x4 in place of 6x6", tested=True),
-    interfaces=CORE_ML,
 )
 def transposed_output_shape(subject: Subject) -> Found:
     """conv_transpose gives other numbers on the engine where output_shape is not {limit}, what its padding gives"""

@@ -12,24 +12,22 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.restrictions.bounds import NOT_KNOWN
 from hexane.restrictions.reports import wrong
-from hexane.restrictions.rule import MLE5, Found, hit, rule
+from hexane.restrictions.rule import Found, core_ml_rule, hit
 from hexane.restrictions.subject import Subject, numbers_of, unconverted
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-CORE_ML = (MLE5,)
 SUMS = ("reduce_sum", "reduce_mean")
 LARGEST_GAP = 17.3
 LOG_SOFTMAX = "LogSoftmax"
 """The node of an ONNX file that coremltools writes as log(softmax)."""
 
 
-@rule(
+@core_ml_rule(
     "N3",
     "write x - max(x) - log(sum(exp(x - max(x))))",
     wrong("coremltools 2728", "", None, note="-inf beside a logit that is 50 larger", tested=True),
-    interfaces=CORE_ML,
 )
 def log_of_softmax(subject: Subject) -> Found:
     """log of a softmax: shares below 2^-25 are 0 in fp16, so that logits {limit} below the largest have no logarithm"""
@@ -56,11 +54,10 @@ LOST = 0.05
 """Share of lost products from which a sum is worth a remark: docs/reference/numerics.md 9 has 5.5e-3 at 7 %."""
 
 
-@rule(
+@core_ml_rule(
     "N6",
     "scale an operand up by a power of two and the result down (hexane run --autoscale)",
     wrong("ANEForge, M6 study", "M1, M1 Max, M2 Pro, M4, M5 Pro, M6", None, note="493 rows", tested=True),
-    interfaces=CORE_ML,
 )  # fmt: skip
 def lost_products(subject: Subject) -> Found:
     """{op} multiplies numbers whose product is below {limit}: it counts as 0"""
@@ -78,12 +75,11 @@ def lost_products(subject: Subject) -> Found:
 NO_NAN = "numbers that are no NaN: an engine has none, so that no value differs from itself"
 
 
-@rule(
+@core_ml_rule(
     "N11",
     "look for NaN on the host, before the network",
     wrong("ane-guide", "M1", None, note="a NaN counts as infinity", tested=True),
     wrong("M6 study", "M6", None, note="halfwords of NaN are numbers to the multiplier", tested=True),
-    interfaces=CORE_ML,
 )
 def own_difference(subject: Subject) -> Found:
     """an engine has no NaN, so that no value differs from itself"""
@@ -92,11 +88,10 @@ def own_difference(subject: Subject) -> Found:
             yield hit(statement.place, limit="no NaN", found=f"{statement.type}(x, x)")
 
 
-@rule(
+@core_ml_rule(
     "N19",
     "take the decision in float32 on the host, or raise what separates the logits",
     wrong("docs/reference/numerics.md 9", note="fp16 results differ by 2^-11 of their size"),
-    interfaces=CORE_ML,
     evidence=Evidence.INFERRED,
 )
 def close_logits(subject: Subject) -> Found:

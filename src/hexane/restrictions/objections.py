@@ -1,15 +1,15 @@
-"""Objections that keep an op off an engine: one function per rule, whose docstring is the sentence that a user reads.
+"""Objections that keep an op off an engine: one small function per limit (``rule.limit``), from which docs/limits.md is made.
 
-A rule returns None where it has nothing against the op, else the words that fill its docstring. ``docs/limits.md`` is
-generated from this table. Limits are those of a generation (docs/reference/limits.md 1, 3;
-docs/reference/generations.md 1); a rule never speaks of the code generator, which has reasons of its own.
+A limit returns None where it has nothing against the op, else the words that fill its docstring. Limits are those of a
+generation (docs/reference/limits.md 1, 3; docs/reference/generations.md 1); a limit never speaks of the code generator,
+which has reasons of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
@@ -21,32 +21,15 @@ from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
 from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
 from hexane.restrictions.reports import PublishedReport, wrong
+from hexane.restrictions.rule import RULES, Words, limit
 
 if TYPE_CHECKING:
     from hexane.graph import Op
 
-Found = dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class OpRule:
-    """A reason against an op: ``says`` with its gaps, what to do about it, where the fact comes from.
-
-    ``reports``: who saw an engine take the op all the same, and what came of it.
-    """
-
-    name: str
-    says: str
-    advice: str
-    source: str
-    evidence: Evidence
-    test: Callable[[Op, Chip], Found]
-    reports: tuple[PublishedReport, ...] = ()
-
 
 @dataclass(frozen=True)
 class Objection:
-    """A rule that spoke against an op, in words."""
+    """A limit that an op breaks, in words; ``limit`` and ``found`` are what is allowed and what is there."""
 
     rule: str
     reason: str
@@ -69,39 +52,25 @@ class OpPlacement:
     rules: tuple[str, ...] = ()
 
 
-RULES: list[OpRule] = []
 _MEASURES = ("value", "size", "axis", "rank", "dtype", "width", "height", "groups", "length", "window", "k", "factor",
              "channels", "mode", "param")  # fmt: skip
 """Words of a rule that say what is there."""
 
 
-def rule(
-    advice: str, source: str, evidence: Evidence = Evidence.APPLE, reports: tuple[PublishedReport, ...] = ()
-) -> Callable[[Callable[[Op, Chip], Found]], Callable[[Op, Chip], Found]]:
-    """Declare a rule."""
-
-    def declare(test: Callable[[Op, Chip], Found]) -> Callable[[Op, Chip], Found]:
-        says = " ".join((test.__doc__ or "").split())
-        RULES.append(OpRule(test.__name__, says, advice, source, evidence, test, reports))
-        return test
-
-    return declare
-
-
 def objections(op: Op, chip: Chip) -> list[Objection]:
-    """Every rule that speaks against the op on the chip, in the order of the table."""
+    """Every limit that speaks against the op on the chip, in the order of this file."""
     answers = []
-    for entry in RULES:
-        words = entry.test(op, chip)
+    for entry in LIMITS:
+        words = None if entry.op_test is None else entry.op_test(op, chip)
         if words is None:
             continue
         evidence = words.pop("evidence", entry.evidence)
         there = ", ".join(f"{name} {word}" for name, word in words.items() if name in _MEASURES)
         words = {"chip": chip.name, "op": kind_of(op), **words}
-        reason, advice = entry.says.format(**words), entry.advice.format(**words)
-        limit = words.get("limit", f"no {kind_of(op)}")
+        reason, advice = entry.says.format(**words), entry.remedy.format(**words)
+        allowed = words.get("limit", f"no {kind_of(op)}")
         here = there or kind_of(op)
-        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, here, entry.reports))
+        answers.append(Objection(entry.id, reason, advice, evidence, entry.source, allowed, here, entry.reports))
     return answers
 
 
@@ -143,11 +112,11 @@ def _constant(op: Op, param: str) -> bool:
     return operand is None or isinstance(operand, tuple) or is_fixed(operand)
 
 
-@rule(
+@limit(
     "write it as ops without control flow (unroll the loop, compute both branches and select), or keep it on the host",
     "docs/reference/limits.md 2.2",
 )
-def control_flow(op: Op, chip: Chip) -> Found:
+def control_flow(op: Op, chip: Chip) -> Words:
     """{op} is control flow that depends on data, and the engine runs a fixed list of tasks"""
     return {} if _is_control(op) else None
 
@@ -156,8 +125,8 @@ def _is_control(op: Op) -> bool:
     return bool(op.blocks) or kind_of(op) in CONTROL
 
 
-@rule("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "docs/reference/limits.md 9")
-def static_shape(op: Op, chip: Chip) -> Found:
+@limit("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "docs/reference/limits.md 9")
+def static_shape(op: Op, chip: Chip) -> Words:
     """the shape of {value} depends on data, and every shape in an engine program is fixed"""
     for value in _tensors(op):
         if None in value.shape:
@@ -169,29 +138,29 @@ _POSITIONS = ("indices", "begin", "end", "stride", "size")
 """Operands that say where to read: another rule speaks of them."""
 
 
-@rule("leave text to the host, or make numbers of it before the network", "docs/reference/limits.md 1.3")
-def text(op: Op, chip: Chip) -> Found:
+@limit("leave text to the host, or make numbers of it before the network", "docs/reference/limits.md 1.3")
+def text(op: Op, chip: Chip) -> Words:
     """{value} is text, and the engine computes with numbers"""
     inputs = [v for v in op.operands() if not v.is_constant and isinstance(v.type, TensorType)]
     return next(({"value": value.name} for value in inputs if value.dtype in STRINGS), None)
 
 
-@rule(
+@limit(
     "leave work on indices to the host, or end the engine part before it (fp16 holds every integer up to 2048 only)",
     "docs/reference/limits.md 1.3",
 )
-def element_type(op: Op, chip: Chip) -> Found:
+def element_type(op: Op, chip: Chip) -> Words:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
     return _of_type(op, INTS - {"int8", "uint8"})
 
 
-@rule("convert it to fp16", "docs/reference/limits.md 1.3")
-def float_type(op: Op, chip: Chip) -> Found:
+@limit("convert it to fp16", "docs/reference/limits.md 1.3")
+def float_type(op: Op, chip: Chip) -> Words:
     """{value} is {dtype}, and the engine computes in fp16"""
     return _of_type(op, FLOATS - {"fp16", "fp32"})
 
 
-def _of_type(op: Op, dtypes: Set[str]) -> Found:
+def _of_type(op: Op, dtypes: Set[str]) -> Words:
     positions = [v for name in _POSITIONS if isinstance(v := op.inputs.get(name), Value)]
     for value in _tensors(op):
         if value.dtype in dtypes and value not in positions:
@@ -199,12 +168,12 @@ def _of_type(op: Op, dtypes: Set[str]) -> Found:
     return None
 
 
-@rule(
+@limit(
     "use -10000 (or -30000) where a mask hides something, and numbers within 65504",
     "docs/reference/limits.md 1.3",
     reports=(wrong("cactus 734", "M4 Pro", None, note="masks of -1e9: NaN and infinities", tested=True),),
 )
-def float32_constant(op: Op, chip: Chip) -> Found:
+def float32_constant(op: Op, chip: Chip) -> Words:
     """a constant of {op} is {value}, beyond {limit}: coremltools leaves the op in float32, which no engine computes"""
     for value in op.operands():
         number = beyond_half(value)
@@ -213,11 +182,11 @@ def float32_constant(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule(
+@limit(
     "reshape: merge neighbouring axes that the op treats alike, so that at most five are left",
     "docs/reference/limits.md 1.1",
 )
-def rank(op: Op, chip: Chip) -> Found:
+def rank(op: Op, chip: Chip) -> Words:
     """{value} has rank {rank}, and the engine has five axes"""
     for value in _tensors(op):
         if value.rank > 5:
@@ -225,12 +194,12 @@ def rank(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule(
+@limit(
     "keep x in a state (read_state, slice_update, write_state), or write x * (1 - mask) + update * mask",
     "docs/reference/mil.md 5.8",
     Evidence.INFERRED,
 )
-def update_of_no_state(op: Op, chip: Chip) -> Found:
+def update_of_no_state(op: Op, chip: Chip) -> Words:
     """{op} changes {value}, which is no state, and no source says that the engine does that"""
     x = op.inputs.get("x")
     if op.type != "slice_update" or not isinstance(x, Value):
@@ -245,8 +214,8 @@ def is_of_state(x: Value) -> bool:
     return x.op is not None and x.op.type in ("read_state", "coreml_update_state")
 
 
-@rule("leave out the empty tensor", "docs/reference/limits.md 1.2")
-def no_elements(op: Op, chip: Chip) -> Found:
+@limit("leave out the empty tensor", "docs/reference/limits.md 1.2")
+def no_elements(op: Op, chip: Chip) -> Words:
     """{value} has no elements, and an axis of size 0 is refused"""
     for value in _tensors(op):
         if 0 in value.shape:
@@ -254,11 +223,11 @@ def no_elements(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule(
+@limit(
     "split the tensor along that axis (slice, compute the parts, concat), or reshape so that the axis is shorter",
     "docs/reference/limits.md 1.2",
 )
-def extent(op: Op, chip: Chip) -> Found:
+def extent(op: Op, chip: Chip) -> Words:
     """{value} has an extent of {size} along {axis}, and {chip} takes {limit}"""
     for value in _tensors(op):
         axes = "NCDHW" if value.rank == 5 else "NCHW"[-value.rank :] if value.rank else ""
@@ -269,8 +238,8 @@ def extent(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("{instead}", "docs/reference/limits.md 2.2")
-def operation(op: Op, chip: Chip) -> Found:
+@limit("{instead}", "docs/reference/limits.md 2.2")
+def operation(op: Op, chip: Chip) -> Words:
     """Apple's compiler has no {op} for {chip}{remark}"""
     row = support(op.type, chip)
     if row.verdict != REFUSED or row.remark == NO_SOURCE or _is_control(op):
@@ -279,18 +248,18 @@ def operation(op: Op, chip: Chip) -> Found:
     return {"remark": remark, "instead": instead_of(op.type), "evidence": row.evidence}
 
 
-@rule("{instead}", "docs/reference/limits.md 2.2", Evidence.INFERRED)
-def unlisted_operation(op: Op, chip: Chip) -> Found:
+@limit("{instead}", "docs/reference/limits.md 2.2", Evidence.INFERRED)
+def unlisted_operation(op: Op, chip: Chip) -> Words:
     """no source says that Apple's compiler has {op}"""
     refused = support(op.type, chip)
     return None if refused.remark != NO_SOURCE or _is_control(op) else {"instead": instead_of(op.type)}
 
 
-@rule(
+@limit(
     "split the kernel into parts of at most {limit} taps whose results are added, or use a smaller one with dilation",
     "docs/reference/limits.md 3",
 )
-def kernel_width(op: Op, chip: Chip) -> Found:
+def kernel_width(op: Op, chip: Chip) -> Words:
     """the kernel is {width} wide, and {chip} takes {limit}"""
     if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs:
         return None
@@ -300,8 +269,8 @@ def kernel_width(op: Op, chip: Chip) -> Found:
     return {"width": width, "limit": limit} if width > limit else None
 
 
-@rule("split the kernel into parts of at most {limit} rows whose results are added", "docs/reference/limits.md 3")
-def kernel_height(op: Op, chip: Chip) -> Found:
+@limit("split the kernel into parts of at most {limit} rows whose results are added", "docs/reference/limits.md 3")
+def kernel_height(op: Op, chip: Chip) -> Words:
     """the kernel is {height} high, and {chip} takes {limit}"""
     if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs or op.arg("weight").rank < 4:
         return None
@@ -309,20 +278,20 @@ def kernel_height(op: Op, chip: Chip) -> Found:
     return {"height": height, "limit": limit} if height > limit else None
 
 
-@rule(
+@limit(
     "write it over two axes: convolutions, one per depth tap, whose results are added; pools over two axes, then over "
     "the third",
     "docs/reference/limits.md 2.2, 14",
 )
-def three_dimensional(op: Op, chip: Chip) -> Found:
+def three_dimensional(op: Op, chip: Chip) -> Words:
     """a {op} over three spatial axes has no path on {chip}"""
     if op.type not in ("conv", "conv_transpose", "avg_pool", "max_pool") or op.arg("x").rank < 5:
         return None
     return None if chip.generation.feature_level >= 7 else {"rank": op.arg("x").rank, "limit": 4}
 
 
-@rule("use no more than {limit} groups", "docs/reference/limits.md 1.1")
-def group_count(op: Op, chip: Chip) -> Found:
+@limit("use no more than {limit} groups", "docs/reference/limits.md 1.1")
+def group_count(op: Op, chip: Chip) -> Words:
     """{groups} groups, and {chip} counts up to {limit}"""
     if op.type not in ("conv", "conv_transpose"):
         return None
@@ -330,21 +299,21 @@ def group_count(op: Op, chip: Chip) -> Found:
     return {"groups": groups, "limit": limit} if groups > limit else None
 
 
-@rule("make the weight a constant", "docs/reference/limits.md 2.2, 10.3")
-def runtime_weight(op: Op, chip: Chip) -> Found:
+@limit("make the weight a constant", "docs/reference/limits.md 2.2, 10.3")
+def runtime_weight(op: Op, chip: Chip) -> Words:
     """the weight of the convolution is computed, and {chip} takes constants only"""
     if op.type not in ("conv", "conv_transpose") or _constant(op, "weight"):
         return None
     return None if chip.generation.feature_level >= 7 else {"param": "weight", "limit": "constants"}
 
 
-@rule("write it as matmul, which takes two computed operands", "docs/reference/mil.md 5.3")
-def computed_matrix(op: Op, chip: Chip) -> Found:
+@limit("write it as matmul, which takes two computed operands", "docs/reference/mil.md 5.3")
+def computed_matrix(op: Op, chip: Chip) -> Words:
     """the weight of linear is computed, and MIL's linear takes constants only"""
     return {"param": "weight", "limit": "constants"} if op.type == "linear" and not _constant(op, "weight") else None
 
 
-@rule(
+@limit(
     "use one table or scale for each output or group of outputs, or plain fp16 weights",
     "docs/reference/compressed.md 2",
     reports=(
@@ -352,15 +321,15 @@ def computed_matrix(op: Op, chip: Chip) -> Found:
         wrong("coreai-torch 93", "M5 Pro", 27, note="1,921 of 4,096 values, relative error 0.45", tested=True),
     ),
 )
-def weights_along_inputs(op: Op, chip: Chip) -> Found:
+def weights_along_inputs(op: Op, chip: Chip) -> Words:
     """the tables or scales of the weights change along the inputs, and Apple's compiler takes those of outputs only"""
     kernel = kernel_of(op)
     along = kernel is not None and changes_along_inputs(*kernel)
     return {"axis": "inputs", "limit": "one per output"} if along else None
 
 
-@rule("split the sum over K: slice both operands, multiply the parts, add the products", "docs/reference/limits.md 3")
-def contraction(op: Op, chip: Chip) -> Found:
+@limit("split the sum over K: slice both operands, multiply the parts, add the products", "docs/reference/limits.md 3")
+def contraction(op: Op, chip: Chip) -> Words:
     """the product sums {length} terms, and {chip} takes {limit}"""
     if op.type == "linear":
         length = op.arg("x").shape[-1]
@@ -373,11 +342,11 @@ def contraction(op: Op, chip: Chip) -> Found:
     return {"length": length, "limit": limit} if length is not None and length > limit else None
 
 
-@rule(
+@limit(
     "pool twice with smaller windows, or use reduce_mean or reduce_max when the window is the whole map",
     "docs/reference/limits.md 3",
 )
-def pool_window(op: Op, chip: Chip) -> Found:
+def pool_window(op: Op, chip: Chip) -> Words:
     """a pooling window of {window}, and {chip} takes {limit} per axis"""
     if op.type not in ("avg_pool", "max_pool", "l2_pool"):
         return None
@@ -385,8 +354,8 @@ def pool_window(op: Op, chip: Chip) -> Found:
     return {"window": "x".join(map(str, sizes)), "limit": limit} if any(s > limit for s in sizes) else None
 
 
-@rule("split the axis and compare the winners of the parts", "docs/reference/limits.md 3")
-def sorted_axis(op: Op, chip: Chip) -> Found:
+@limit("split the axis and compare the winners of the parts", "docs/reference/limits.md 3")
+def sorted_axis(op: Op, chip: Chip) -> Words:
     """{op} over {length} elements, and the limit is 2048"""
     if op.type not in ("reduce_argmax", "reduce_argmin", "topk", "argsort"):
         return None
@@ -396,15 +365,15 @@ def sorted_axis(op: Op, chip: Chip) -> Found:
     return {"length": length, "limit": 2048} if length is not None and length > 2048 else None
 
 
-@rule("ask for 5 results and drop what is too much", "docs/reference/limits.md 10.2", Evidence.SILICON)
-def topk_count(op: Op, chip: Chip) -> Found:
+@limit("ask for 5 results and drop what is too much", "docs/reference/limits.md 10.2", Evidence.SILICON)
+def topk_count(op: Op, chip: Chip) -> Words:
     """a topk of k = {k}, and k = 3 and 4 always fail"""
     k = op.arg("k") if op.type == "topk" else None
     return {"k": k, "limit": "k other than 3 and 4"} if k in (3, 4) else None
 
 
-@rule("make the indices constant, or multiply by a one-hot matrix", "docs/reference/limits.md 2.2")
-def runtime_indices(op: Op, chip: Chip) -> Found:
+@limit("make the indices constant, or multiply by a one-hot matrix", "docs/reference/limits.md 2.2")
+def runtime_indices(op: Op, chip: Chip) -> Words:
     """the {param} of {op} are computed, and the engine wants them constant"""
     for param in ("indices", "begin", "end", "stride", "size"):
         slices = op.type.startswith("slice_by") and param != "indices"
@@ -413,8 +382,8 @@ def runtime_indices(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("use a factor of 2, 3, 4 or 8, or two such ops behind one another", "docs/reference/limits.md 10.2")
-def shuffle_factor(op: Op, chip: Chip) -> Found:
+@limit("use a factor of 2, 3, 4 or 8, or two such ops behind one another", "docs/reference/limits.md 10.2")
+def shuffle_factor(op: Op, chip: Chip) -> Words:
     """a factor of {factor}, and {op} takes 2, 3, 4 and 8"""
     names = {
         "pixel_shuffle": "upscale_factor",
@@ -428,8 +397,8 @@ def shuffle_factor(op: Op, chip: Chip) -> Found:
     return {"factor": factor, "limit": "2, 3, 4, 8"} if factor not in (1, 2, 3, 4, 8) else None
 
 
-@rule("use fewer channels per normalisation, or a layer norm", "docs/reference/limits.md 10.2")
-def response_norm_channels(op: Op, chip: Chip) -> Found:
+@limit("use fewer channels per normalisation, or a layer norm", "docs/reference/limits.md 10.2")
+def response_norm_channels(op: Op, chip: Chip) -> Words:
     """a local response norm over {channels} channels, and {chip} takes {limit}"""
     limit = chip.generation.max_norm_channels
     if op.type != "local_response_norm" or limit is None:
@@ -438,10 +407,14 @@ def response_norm_channels(op: Op, chip: Chip) -> Found:
     return {"channels": channels, "limit": limit} if channels is not None and channels > limit else None
 
 
-@rule("pad with constants, or build the border from slices and a concat", "docs/reference/limits.md 2.2")
-def pad_mode(op: Op, chip: Chip) -> Found:
+@limit("pad with constants, or build the border from slices and a concat", "docs/reference/limits.md 2.2")
+def pad_mode(op: Op, chip: Chip) -> Words:
     """a pad of mode {mode} needs the texture engine, which {chip} has not"""
     if op.type != "pad" or chip.generation.texture_engine:
         return None
     mode = op.arg("mode")
     return {"mode": mode, "limit": "constant"} if mode != "constant" else None
+
+
+LIMITS = tuple(rule for rule in RULES.values() if rule.op_test is not None)
+"""The limits of docs/limits.md, in its order."""

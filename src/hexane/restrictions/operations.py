@@ -40,7 +40,6 @@ def concat(subject: Subject) -> Found:
     refused("iphone", "A17 Pro", 26),
     runs("ANEForge", "M5"),
     orion=10,
-    fixable=True,
 )
 def gelu(subject: Subject) -> Found:
     """gelu as one op is refused"""
@@ -54,7 +53,6 @@ def gelu(subject: Subject) -> Found:
     refused("Orion", "M4 Max", 15),
     runs("M6 study", "M4", 27, note="coremlc's text for a convolution with bias"),
     orion=13,
-    fixable=True,
 )
 def conv_bias(subject: Subject) -> Found:
     """{op} takes a bias"""
@@ -88,7 +86,6 @@ def attention_mask(subject: Subject) -> Found:
     runs("ANEForge", "M5"),
     runs("Core ML's plan", "M4", 27),
     runs("libane", "M3", 26, note="inputs clamped at 7.6e-6"),
-    fixable=True,
 )
 def rsqrt(subject: Subject) -> Found:
     """rsqrt is refused by some compilers; a left out epsilon (T10) may be why"""
@@ -137,7 +134,6 @@ def tile(subject: Subject) -> Found:
     runs("Orion", "M4 Max", 15),
     runs("dev-erik", "M4 Max", 15),
     contested=True,
-    fixable=True,
 )
 def identity(subject: Subject) -> Found:
     """identity"""
@@ -163,13 +159,7 @@ def softmax_extent(subject: Subject) -> Found:
             yield hit(statement.place, extent=extent)
 
 
-@rule(
-    "O10",
-    "use slice_by_size",
-    refused("Espresso", "M3 Max", 15),
-    runs("Orion", "M4 Max", 15),
-    fixable=True,
-)
+@rule("O10", "use slice_by_size", refused("Espresso", "M3 Max", 15), runs("Orion", "M4 Max", 15))
 def slice_of_an_input(subject: Subject) -> Found:
     """slice_by_index of the input {name} in a program that also multiplies matrices"""
     if not any(subject.calls("conv", "matmul", "linear", "conv_transpose")):

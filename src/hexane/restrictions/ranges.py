@@ -22,9 +22,9 @@ from hexane.restrictions.bounds import (
     first_beyond_half,
 )
 from hexane.restrictions.forms import gated
-from hexane.restrictions.numbers import CORE_ML, SUMS, maker_of, squared_by
+from hexane.restrictions.numbers import SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
-from hexane.restrictions.rule import INTERFACES, Found, hit, rule
+from hexane.restrictions.rule import INTERFACES, Found, core_ml_rule, hit, rule
 from hexane.restrictions.subject import Statement, Subject, unconverted
 
 if TYPE_CHECKING:
@@ -55,12 +55,11 @@ def softplus_of_large(subject: Subject) -> Found:
         yield from _above(subject, statement, statement.op.arg("x"), SOFTPLUS_END)
 
 
-@rule(
+@core_ml_rule(
     "N1",
     "subtract the largest element before exp, or clip its input",
     wrong("ane-guide", "M1", None, note="infinite from 11.094 on", tested=True),
     wrong("coremltools 2729", "", None, note="exp before cumsum", tested=True),
-    interfaces=CORE_ML,
 )
 def exp_of_large(subject: Subject) -> Found:
     """exp is infinite for inputs beyond {limit}"""
@@ -68,11 +67,10 @@ def exp_of_large(subject: Subject) -> Found:
         yield from _above(subject, statement, statement.op.arg("x"), EXP_END)
 
 
-@rule(
+@core_ml_rule(
     "N2",
     "write max(x) + log(sum(exp(x - max(x))))",
     wrong("coremltools 2690", "M3 Max", 26, note="32 channels: 11.1, then 0 from 7.63 on", tested=True),
-    interfaces=CORE_ML,
 )
 def log_sum_exp(subject: Subject) -> Found:
     """log-sum-exp over {count} elements takes no maximum out: the sum ends at 65504, and from {limit} on it is 0"""
@@ -84,12 +82,11 @@ def log_sum_exp(subject: Subject) -> Found:
             yield from _above(subject, statement, x, limit, count=count)
 
 
-@rule(
+@core_ml_rule(
     "N4",
     "write layer_norm of [x, -x], or x * sqrt(n) / reduce_l2_norm(x): one op whose squares are not stored",
     wrong("executorch 19523", "", None, note="x * rsqrt(mean(x * x)) overflows at 255", tested=True),
     wrong("ane-guide", "M1", None, note="a square is infinite at 256", tested=True),
-    interfaces=CORE_ML,
 )
 def stored_squares(subject: Subject) -> Found:
     """{op} is a mean or sum of squares that are stored: they end at 65504, inputs at {limit}"""
@@ -100,11 +97,10 @@ def stored_squares(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=SQUARE_END, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N5",
     "scale the operands by powers of two (hexane run --autoscale), so that sums stay below 32752",
     wrong("ANEForge, M6 study", "M1, M4, M5, M6", None, note="infinite from 32768 on, by products", tested=True),
-    interfaces=CORE_ML,
 )
 def large_sums(subject: Subject) -> Found:
     """the sums of {op} end at {limit}: beyond it they are infinite"""
@@ -114,12 +110,11 @@ def large_sums(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=LARGEST_SUM, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N9",
     "write x / (1 + exp(-x)) for silu, the tanh form for gelu, where small results matter",
     wrong("M6 study", "M4, M6", None, note="absolute errors up to 1.5e-2 (silu), 6.2e-3 (gelu)", tested=True),
     wrong("ane-guide", "M1", None, note="silu(0) and gelu(0) are not 0", tested=True),
-    interfaces=CORE_ML,
 )
 def tables_near_zero(subject: Subject) -> Found:
     """{op} comes from a table: {at_zero} at 0, errors as large as the result for inputs within {limit} of 0"""
@@ -135,11 +130,10 @@ def tables_near_zero(subject: Subject) -> Found:
             yield hit(statement.place, op=op, at_zero=at_zero, limit=limit, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N10",
     "round on the host, or numbers that are divided by a power of two",
     wrong("ane-guide", "M1", None, note="round(1024) = 1025", tested=True),
-    interfaces=CORE_ML,
 )
 def round_of_large(subject: Subject) -> Found:
     """round is off by one for magnitudes from {limit} on"""
@@ -149,11 +143,10 @@ def round_of_large(subject: Subject) -> Found:
             yield hit(statement.place, limit=1024, found=answer)
 
 
-@rule(
+@core_ml_rule(
     "N18",
     "use an epsilon of at least 6e-8, the smallest number of fp16",
     wrong("docs/reference/numerics.md 2", note="arithmetic of fp16"),
-    interfaces=CORE_ML,
     evidence=Evidence.INFERRED,
 )
 def vanishing_epsilon(subject: Subject) -> Found:
@@ -196,12 +189,11 @@ SMALL = 0.01
 """Relative error of a sum that is worth a remark."""
 
 
-@rule(
+@core_ml_rule(
     "N21",
     "scale an operand up by a power of two and the result down (hexane run --autoscale)",
     wrong("cadamcat", "M5 Pro", None, note="P @ V over 4096 keys: 3.95 %, with P times 64 0.060 %", tested=True),
     wrong("ANEForge, M6 study", "M1, M5 Pro, M6", None, note="2.6e-3 for 512 terms to 6.2e-2 for 8192", tested=True),
-    interfaces=CORE_ML,
 )
 def small_results(subject: Subject) -> Found:
     """products of {op} are rounded to 2^-16, and its results are small: off by {found}, more than {limit}"""

@@ -1,6 +1,6 @@
 """Known failures of the ops of any network on a chip: every rule, with its limit and the value that is there.
 
-The rules are those of ``RULES`` (with reports) and of ``objections`` (limits of the generation); each stands once.
+The rules are those of ``RULES``, limits of the generation among them; each stands once.
 A remark is a finding on an op of a graph, whatever file the graph came from.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
-from hexane.restrictions.every import RULES, TEXT_ALONE
+from hexane.restrictions.every import hits
 from hexane.restrictions.objections import Objection, objections
 from hexane.restrictions.reports import ANY_RELEASE, Severity, System
 from hexane.restrictions.rule import MLE5, Hit, Rule
@@ -61,12 +61,9 @@ def remarks(
     subject = Subject.of_graph(graph, System(chip, ANY_RELEASE), interface, values)
     ops = graph.main.ops
     by_op: dict[Op, list[Remark]] = {}
-    for rule in RULES.values():
-        if rule.test is None or interface not in rule.interfaces or rule.module in TEXT_ALONE:
-            continue
-        for hit in rule.test(subject):
-            if 0 < hit.place.line <= len(ops):
-                by_op.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
+    for rule, hit in hits(subject):
+        if 0 < hit.place.line <= len(ops):
+            by_op.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
     for op in ops:
         for o in objections(op, chip):
             by_op.setdefault(op, []).append(_of_limit(o, subject.system))
@@ -84,18 +81,9 @@ def _of_limit(o: Objection, system: System) -> Remark:
 
 
 def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:
-    reports = rule.reports if hit.reports is None else hit.reports
-    severity = hit.severity or subject.system.verdict(reports, contested=rule.contested)
+    reports, severity = subject.judged(rule, hit)
     inferred = rule.evidence is Evidence.INFERRED or not subject.system.is_spoken_of(reports)
     status = DISPUTED if severity is Severity.DISPUTED else INFERRED if inferred else CONFIRMED
-    words = hit.words
-    return Remark(
-        rule.id,
-        rule.says.format(**words),
-        str(severity),
-        words.get("limit", ""),
-        words.get("found", ""),
-        rule.remedy,
-        "; ".join(report.describe() for report in reports),
-        status,
-    )
+    says, limit, found = rule.says.format(**hit.words), hit.words.get("limit", ""), hit.words.get("found", "")
+    source = "; ".join(report.describe() for report in reports)
+    return Remark(rule.id, says, str(severity), limit, found, rule.remedy, source, status)

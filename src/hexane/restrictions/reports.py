@@ -9,6 +9,7 @@ only say that it runs while others elsewhere say that it does not, the verdict i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,39 +58,21 @@ class PublishedReport:
         return f"{self.source}{f' ({where})' if where else ''}: {says}{note}"
 
 
-def _report(
-    says: Severity | None, source: str, where: str, system: int | None, note: str, *, tested: bool = False
-) -> PublishedReport:
-    names = tuple(name.strip() for name in where.split(",") if name.strip())
-    return PublishedReport(source, says, names, () if system is None else (system,), note, tested)
+def _reporter(says: Severity | None) -> Callable[..., PublishedReport]:
+    def report(
+        source: str, where: str = "", system: int | None = None, note: str = "", *, tested: bool = False
+    ) -> PublishedReport:
+        """A source's word on chips (between commas) on a release of macOS."""
+        names = tuple(name.strip() for name in where.split(",") if name.strip())
+        return PublishedReport(source, says, names, () if system is None else (system,), note, tested)
+
+    return report
 
 
-def refused(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
-    """A report that compilation fails."""
-    return _report(Severity.REJECTED, source, where, system, note)
-
-
-def fails(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
-    """A report that evaluation fails."""
-    return _report(Severity.FAILS, source, where, system, note)
-
-
-def wrong(
-    source: str, where: str = "", system: int | None = None, note: str = "", *, tested: bool = False
-) -> PublishedReport:
-    """A report of wrong numbers without an error."""
-    return _report(Severity.WRONG, source, where, system, note, tested=tested)
-
-
-def slow(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
-    """A report that it costs time."""
-    return _report(Severity.SLOW, source, where, system, note)
-
-
-def runs(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
-    """A report that it runs and gives right numbers."""
-    return _report(None, source, where, system, note)
-
+refused, fails, wrong, slow = map(_reporter, (Severity.REJECTED, Severity.FAILS, Severity.WRONG, Severity.SLOW))
+"""Compilation fails; evaluation fails; numbers are wrong without an error; it costs time."""
+runs = _reporter(None)
+"""It runs and gives right numbers."""
 
 ANY_RELEASE = (0, 999)
 

@@ -65,7 +65,6 @@ def output_sizes(subject: Subject) -> Found:
     runs("Espresso", "M3 Max", 15, note="used so; how it binds is not said"),
     runs("dev-erik", "M4 Max", 15, note="used so; how it binds is not said"),
     orion=3,
-    fixable=True,
 )
 def result_order(subject: Subject) -> Found:
     """surfaces are bound to the results in the order {bound}, not as listed: {listed}"""
@@ -180,7 +179,6 @@ def _below_rank_4(ports: tuple[TextPort, ...]) -> bool:
     fails("field guide", "M3 Max", 26, note="x smaller than W, bound in the wrong order"),
     wrong("q38", "M5 Max", 26, note="wimg before x"),
     orion=19,
-    fixable=True,
 )
 def input_order(subject: Subject) -> Found:
     """surfaces are bound to the inputs in the order {bound}, not as declared: {declared}{effect}"""

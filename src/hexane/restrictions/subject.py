@@ -12,7 +12,7 @@ from hexane.formats.mil.literals import Blob, TypedValue
 from hexane.formats.mil.names import decode, encode
 from hexane.formats.mil.tree import Body, Call, FunctionText, MilOperand, Parameter, ProgramText, TextPlace
 from hexane.graph.types import BufferType, TensorType
-from hexane.restrictions.reports import System
+from hexane.restrictions.reports import PublishedReport, Severity, System
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hexane.formats.blob import BlobFile
     from hexane.formats.mil.reader import TextWeights
     from hexane.graph.ir import Graph, Op, Value
+    from hexane.restrictions.rule import Hit, Rule
 
 
 CONVERTED = frozenset(("onnx", "torch", "stablehlo", "jax", "tinygrad"))
@@ -176,6 +177,11 @@ class Subject:
         inputs = [Parameter(value.type, value.name, TextPlace(1, 1), {}) for value in main.inputs]
         tree = ProgramText("", {}, [FunctionText(encode(main.name), None, inputs, {}, body, TextPlace(1, 1))])
         return cls("", tree, graph, system, interface, "unknown", values=values)
+
+    def judged(self, rule: Rule, hit: Hit) -> tuple[tuple[PublishedReport, ...], Severity]:
+        """The reports that speak of a hit, and what they make of it on this machine."""
+        reports = rule.reports if hit.reports is None else hit.reports
+        return reports, self.system.verdict(reports, contested=rule.contested)
 
     def seen(self, value: Value | None) -> np.ndarray | None:
         """A value on the user's inputs, in float32; a constant's numbers; None where it is not known."""

@@ -21,7 +21,6 @@ EARLY = ("h11", "h12", "h13", "h14")
     "add [buildInfo = dict<string, string>({{...}})] behind program(...); its versions need not match the system",
     refused("field guide", "M3 Max", 26),
     refused("q38", "M5 Max", 26),
-    fixable=True,
 )
 def buildinfo_missing(subject: Subject) -> Found:
     """the program has no buildInfo attribute, and the engine's compiler refuses it without a word"""
@@ -86,7 +85,6 @@ def cast_at_the_border(subject: Subject) -> Found:
     runs("private runner", "M4 Max", note="typed inline bool(false)"),
     orion=12,
     contested=True,
-    fixable=True,
 )
 def bare_flag(subject: Subject) -> Found:
     """{parameter} of {op} is a bare {value}, and not a named constant"""
@@ -126,7 +124,6 @@ def name_defined_twice(subject: Subject) -> Found:
     "T8",
     "write concat(values = (a, b), axis = int32 scalar, interleave = bool constant)",
     refused("dev-erik", "M4 Max", 15),
-    fixable=True,
 )
 def concat_arguments(subject: Subject) -> Found:
     """concat {what}"""
@@ -158,7 +155,6 @@ def epsilon_dtype(subject: Subject) -> Found:
     refused("iphone", "A17 Pro", 26, note="log without epsilon"),
     refused("Orion, Espresso, q38", "", None, note="every refused rsqrt left it out"),
     evidence=Evidence.INFERRED,
-    fixable=True,
 )
 def epsilon_left_out(subject: Subject) -> Found:
     """{op} leaves out epsilon, and the engine's compiler fills in no default for it"""

@@ -28,7 +28,6 @@ MOST_BAKED_BYTES = 2_000_000_000
     refused("coremltools' reader"),
     interfaces=INTERFACES,
     orion=8,
-    fixable=True,
 )
 def offset_of_no_record(subject: Subject) -> Found:
     """offset {offset} of {path} is {what}"""

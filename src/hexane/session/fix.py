@@ -83,7 +83,7 @@ def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = Non
         if sum(fewer.values()) == sum(changes.values()):  # another rule has the same remedy
             continue
         error = _error(_as_apple(other, inputs, target), right)
-        is_number = rule in RULES  # else a limit: an op comes back to the engine, and rounds to fp16
+        is_number = RULES[rule].op_test is None  # else a limit: an op comes back to the engine, and rounds to fp16
         helps = error > after * WORTH if is_number else after <= error + ROUNDING
         if not helps:
             new, changes, after, ops_of = other, fewer, error, rest

@@ -247,7 +247,7 @@ def select_scatter(c: AtenNode) -> Operand:
 
 
 def _replaced(c: AtenNode, x: Operand, axis: int, begin: int, end: int) -> Operand:
-    """What is before a slice, the new part, what is behind it."""
+    """The tensor with a new part in place of a slice."""
     shape = c.shape(x)
     source = c.reshape(c.cast(c.x("src"), c.out().dtype), (*shape[:axis], end - begin, *shape[axis + 1 :]))
     parts = [c.window(x, {axis: slice(0, begin)}), source, c.window(x, {axis: slice(end, None)})]
