@@ -1,4 +1,4 @@
-"""Objections that keep an op off an engine: one small function per limit (``rule.limit``), from which docs/limits.md is made.
+"""Objections that keep an op off an engine: one function per limit (``rule.limit``); docs/limits.md is made of them.
 
 A limit returns None where it has nothing against the op, else the words that fill its docstring. Limits are those of a
 generation (docs/reference/limits.md 1, 3; docs/reference/generations.md 1); a limit never speaks of the code generator,
