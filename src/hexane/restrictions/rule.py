@@ -113,7 +113,7 @@ def limit(
     """Declare a limit of a generation."""
 
     def declare(test: OpTest) -> OpTest:
-        facts = {"evidence": evidence, "interfaces": INTERFACES, "source": source}
+        facts: dict[str, Any] = {"evidence": evidence, "interfaces": INTERFACES, "source": source}
         add(Rule(test.__name__, remedy=remedy, reports=reports, op_test=test, **_about(test), **facts))
         return test
 
