@@ -23,6 +23,7 @@ import importlib
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -348,19 +349,23 @@ def start(area: Area, fault: Fault | None, note: Path, near: Map, limit: float) 
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         signal.setitimer(signal.ITIMER_PROF, 2 * limit)  # a hang is noticed, too
-        signal.alarm(int(6 * limit))
+        signal.alarm(int(6 * limit) + 1200)  # for one that waits, with patience where the machine is shared
         if fault is not None:
             plant(fault)
         import pytest
 
         os.chdir(ROOT)
         watch = Watch(note, limit, near.seconds)
+        home = tempfile.gettempdir()
         for paths, watch.wanted in near.rounds(area, fault):
+            os.environ["TMPDIR"] = tempfile.tempdir = home  # every run of pytest here takes a folder and removes it
             options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
             code = pytest.main([*options, *(["-m", ""] if watch.wanted else []), *paths], [watch])
             stopped = time.process_time() > limit
             note.with_suffix(".ran").write_text(f"{len(watch.done)} tests{', then the time was up' * stopped}")
-            if note.exists() or code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+            if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+                note.write_text(f"pytest itself, {code!r}")
+            if note.exists():
                 os._exit(1)
             if stopped:
                 break
@@ -378,7 +383,7 @@ def main() -> None:
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
     parser.add_argument("--map", type=Path, help="folder that tools/touched.py wrote: choose the tests by it")
     parser.add_argument("--limit", type=float, default=600, help="seconds of processor time for a fault")
-    parser.add_argument("--only", default="", help="of the drawn faults those whose place has this in it")
+    parser.add_argument("--only", default="", help="of the drawn faults those whose place has this pattern")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "src")]
     whole = [path for part in PACKAGES.values() for path in part.files]
@@ -390,7 +395,7 @@ def main() -> None:
     every = list(faults(area))
     waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
     print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
-    waiting = [fault for fault in waiting if options.only in str(fault)]
+    waiting = [fault for fault in waiting if re.search(options.only, str(fault))]
     areas = {fault: area_of(fault) if options.area == "all" else area for fault in waiting}
     near = Map.read(options.map, waiting) if options.map else Map({}, {})
     notes = Path(tempfile.mkdtemp(prefix="mutation-"))
@@ -413,7 +418,8 @@ def main() -> None:
         if not status:
             survivors.append(fault)
         note = note_of[fault] if note_of[fault].exists() else note_of[fault].with_suffix(".ran")
-        by[fault] = "a signal" if os.WIFSIGNALED(status) else note.read_text() if note.exists() else "an import"
+        ended = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
+        by[fault] = ended or (note.read_text() if note.exists() else "an import")
         seconds = time.monotonic() - begun
         print(f"{'noticed  ' if status else 'UNNOTICED'} {seconds:5.0f} s  {fault}  by {by[fault]}", flush=True)
     near.near[None] = sorted({test for test in by.values() if options.map and test.count("::")})

@@ -8,7 +8,7 @@ import pytest
 import hexane
 from hexane.graph import GraphBuilder
 
-from .levels import agreed
+from .levels import agreed, near
 
 SHAPES = [
     ((1, 3, 4, 1), (2, 1, 4, 5)),
@@ -37,3 +37,15 @@ def test_operands_of_one_sample(op, shapes, chip):
         "select": np.minimum(first, second),
     }[op]
     np.testing.assert_allclose(made.astype(np.float32), wanted.astype(np.float32), rtol=1e-3)
+
+
+@pytest.mark.parametrize("shapes", [((1, 24, 300, 1), (1, 24, 1, 256)), ((1, 24, 1, 250), (1, 24, 300, 1))], ids=str)
+def test_a_result_larger_than_l2_is_made_in_tiles_that_fill_it(shapes):
+    b = GraphBuilder()
+    x, y = (b.input(name, shape, "fp16") for name, shape in zip("xy", shapes))
+    b.output(b.sub(x=x, y=y))
+    program = near(b.graph)
+    wide = next(plan for plan in program.segments[0].plans if plan.tile)
+    patch, room = 1 << wide.patch[1], 2 * 1024 * 1024 - wide.result.base
+    assert wide.tile % patch == 0
+    assert wide.tile * wide.result.row <= room < (wide.tile + patch) * wide.result.row

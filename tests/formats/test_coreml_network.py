@@ -65,6 +65,13 @@ def tiles(x: np.ndarray) -> np.ndarray:
     return x.reshape(2, 4, 3, 2, 3, 2)
 
 
+def stretched(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Rows and columns of [2, 4, 6, 6] at places between them, linearly."""
+    for axis in (2, 3):
+        x = np.apply_along_axis(lambda line: np.interp(places, range(6), line), axis, x)
+    return x
+
+
 def unary(kind: str, f: Callable[[np.ndarray], np.ndarray], **fields: Any) -> Any:
     return pytest.param(kind, fields, f, id=f"{kind}-{'-'.join(map(str, fields.values()))}")
 
@@ -100,6 +107,40 @@ def unary(kind: str, f: Callable[[np.ndarray], np.ndarray], **fields: Any) -> An
         unary("slice", lambda x: x[:, 1:4], axis=0, startIndex=1, endIndex=-1, stride=1),
         unary("reorganizeData", lambda x: tiles(x).transpose(0, 3, 5, 1, 2, 4).reshape(2, 16, 3, 3), blockSize=2),
         unary("upsample", lambda x: x.repeat(2, 2).repeat(3, 3), scalingFactor=[2, 3]),
+        unary("reorganizeData", lambda x: x.reshape(2, 2, 2, 1, 6, 6).transpose(0, 3, 4, 1, 5, 2).reshape(2, 1, 12, 12),
+              blockSize=2, mode=1),
+        unary("reorganizeData", lambda x: x.reshape(2, 1, 2, 2, 6, 6).transpose(0, 1, 4, 2, 5, 3).reshape(2, 1, 12, 12),
+              blockSize=2, mode=2),
+        unary("upsample", lambda x: stretched(x, np.arange(12) / 2), scalingFactor=[2, 2], mode=1),
+        unary("upsample", lambda x: stretched(x, np.linspace(0, 5, 12)), scalingFactor=[2, 2], mode=1,
+              linearUpsampleMode=1),
+        unary("upsample", lambda x: stretched(x, np.arange(12) / 2 - 0.25), scalingFactor=[2, 2], mode=1,
+              linearUpsampleMode=2),
+        unary("flatten", lambda x: x.reshape(2, 144, 1, 1), mode=0),
+        unary("flatten", lambda x: x.transpose(0, 2, 3, 1).reshape(2, 144, 1, 1), mode=1),
+        unary("permute", lambda x: x.transpose(0, 3, 1, 2), axis=[0, 3, 1, 2]),
+        unary("reshape", lambda x: x.reshape(2, 8, 3, 6), targetShape=[8, 3, 6]),
+        unary("reshape", lambda x: x.transpose(0, 2, 3, 1).reshape(2, 3, 6, 8).transpose(0, 3, 1, 2),
+              targetShape=[8, 3, 6], mode=1),
+        unary("constantPad", lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (3, 0)), constant_values=0.5), value=0.5,
+              padAmounts=[0, 0, 0, 0, 1, 2, 3, 0]),
+        unary("sliceStatic", lambda x: x[1, :, 1:, 4::-2], beginIds=[1, 0, 1, 4], endIds=[2, 4, 1, 0],
+              strides=[1, 1, 1, -2], beginMasks=[False, True, False, False], endMasks=[False, False, True, True],
+              squeezeMasks=[True, False, False, False]),
+        unary("getShape", lambda x: np.array(x.shape)),
+        unary("fillLike", lambda x: np.full(x.shape, 2.5), value=2.5),
+        unary("fillStatic", lambda x: np.full((2, 3), 2.5), value=2.5, targetShape=[2, 3]),
+        unary("rangeStatic", lambda x: np.array([1, 1.5, 2, 2.5]), startValue=1.0, endValue=3.0, stepSizeValue=0.5),
+        unary("lowerTriangular", lambda x: np.tril(x, 1), k=1),
+        unary("upperTriangular", lambda x: np.triu(x, -1), k=-1),
+        unary("matrixBandPart", lambda x: np.tril(np.triu(x, -1), 2), numLower=1, numUpper=2),
+        unary("argSort", lambda x: np.argsort(-x, 1), axis=1, descending=True),
+        unary("cumSum", lambda x: np.cumsum(x[:, ::-1], 1)[:, ::-1] - x, axis=1, excludeFinalSum=True, reverse=True),
+        unary("slidingWindows", lambda x: np.stack([x[:, :, n : n + 3] for n in (0, 2)], 2), axis=2, windowSize=3,
+              step=2),
+        unary("globalPooling3d", lambda x: x.max((1, 2, 3), keepdims=True), type=0),
+        unary("globalPooling3d", lambda x: x.mean((1, 2, 3), keepdims=True), type=1),
+        unary("pooling", lambda x: np.sqrt((tiles(x) ** 2).sum((3, 5))), type=2, kernelSize=[2, 2], stride=[2, 2]),
         unary("pooling", lambda x: tiles(x).max((3, 5)), type=0, kernelSize=[2, 2], stride=[2, 2]),
         unary("pooling", lambda x: x.mean((2, 3), keepdims=True), type=1, globalPooling=True),
         unary("mvn", lambda x: x - x.mean((1, 2, 3), keepdims=True), acrossChannels=True),
@@ -144,6 +185,54 @@ def test_layers_of_two_inputs(tmp_path: Path, kind: str, f: Callable) -> None:
     net.layer(kind, ["a", "b"], ["y"])
     net.output("y")
     np.testing.assert_allclose(net.load(tmp_path).evaluate({"a": a, "b": b})["y"], f(a, b), rtol=1e-5, atol=1e-6)
+
+
+def several(kind: str, f: Callable[..., np.ndarray], *arrays: Any, **fields: Any) -> Any:
+    return pytest.param(kind, fields, [np.array(array, np.float32) for array in arrays], f, id=kind)
+
+
+def put(x: np.ndarray, place: Any, values: np.ndarray) -> np.ndarray:
+    x = x.copy()
+    x[place] = values
+    return x
+
+
+TABLE = RNG.standard_normal((4, 5))
+PLACES = (np.array([1, 3]), np.array([2, 0]))
+COLUMNS = (np.arange(4)[:, None], np.array([[0, 4], [1, 2], [3, 0], [2, 4]]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "arrays", "f"),
+    [
+        several("gather", lambda x, i: x[:, [4, 0, 4]], TABLE, [4, 0, 4], axis=1),
+        several("gatherND", lambda x, i: x[PLACES], TABLE, np.transpose(PLACES)),
+        several("gatherAlongAxis", lambda x, i: x[COLUMNS], TABLE, COLUMNS[1], axis=1),
+        several("scatter", lambda x, i, u: x + put(0 * x, [2, 0], u), TABLE, [2, 0], TABLE[:2] + 1, axis=0, mode=1),
+        several("scatterND", lambda x, i, u: put(x, PLACES, u), TABLE, np.transpose(PLACES), [7, 8]),
+        several("scatterAlongAxis", lambda x, i, u: put(x, COLUMNS, x[COLUMNS] * u), TABLE, COLUMNS[1], TABLE[:, :2],
+                axis=1, mode=3),
+        several("oneHot", lambda i: 3 * np.eye(4)[[1, 0, 3]] - 1, [1, 0, 3], oneHotVectorSize=4, axis=-1, onValue=2.0,
+                offValue=-1.0),
+        several("logicalAnd", lambda a, b: [0, 0, 0, 1], [0, 0, 2, 2], [0, 3, 0, 3]),
+        several("logicalOr", lambda a, b: [0, 1, 1, 1], [0, 0, 2, 2], [0, 3, 0, 3]),
+        several("logicalXor", lambda a, b: [0, 1, 1, 0], [0, 0, 2, 2], [0, 3, 0, 3]),
+        several("reshapeLike", lambda x, y: x.reshape(2, 10), TABLE, np.zeros((2, 10))),
+        several("broadcastToLike", lambda x, y: np.tile(x, (3, 1, 1)), TABLE, np.zeros((3, 4, 5))),
+    ],
+)  # fmt: skip
+def test_layers_of_places_and_shapes(
+    tmp_path: Path, kind: str, fields: dict, arrays: list[np.ndarray], f: Callable
+) -> None:
+    net = Network()
+    inputs = dict(zip("abc", arrays))
+    for name, array in inputs.items():
+        net.array(name, array.shape)
+    params = net.layer(kind, list(inputs), ["y"])
+    for name, value in fields.items():
+        setattr(params, name, value)
+    net.output("y")
+    np.testing.assert_allclose(net.load(tmp_path).evaluate(inputs)["y"], f(*arrays), rtol=1e-5, atol=1e-6)
 
 
 def test_an_old_network_with_an_image(tmp_path: Path) -> None:
