@@ -249,6 +249,124 @@ def test_crop_resize_of_a_whole_image_is_resize():
         np.testing.assert_allclose(got[0], wanted, rtol=1e-5, atol=1e-6)
 
 
+BOX = np.float32([[1, 0.5, 3.5, 6]])  # top, left, bottom, right
+
+
+@pytest.mark.parametrize("opset", ["ios16", "ios17"])
+def test_crop_resize_of_a_box_in_every_form(opset):
+    x = normal(0, 2, 3, 5, 7)
+    places = np.linspace(1, 3.5, 6), np.linspace(0.5, 6, 4)
+    rows = np.apply_along_axis(lambda line: np.interp(places[0], range(5), line), 1, x[1])
+    wanted = np.apply_along_axis(lambda line: np.interp(places[1], range(7), line), 2, rows)
+
+    def crop(box, index=1, **how):
+        case = {"x": x, "target_height": 6, "target_width": 4, "sampling_mode": "STRICT_ALIGN_CORNERS", **how}
+        if opset == "ios17":
+            return evaluate("crop_resize", opset=opset, boxes=box, box_indices=np.int32([index]), **case)[0]
+        roi = np.concatenate([np.float32([[index]]), box], 1).reshape(1, 1, 5, 1, 1)
+        return evaluate("crop_resize", opset=opset, roi=roi, **case)[0, 0]
+
+    forms = {
+        "CORNERS_HEIGHT_FIRST": BOX,
+        "CORNERS_WIDTH_FIRST": BOX[:, [1, 0, 3, 2]],
+        "CENTER_SIZE_HEIGHT_FIRST": np.float32([[2.25, 3.25, 2.5, 5.5]]),
+        "CENTER_SIZE_WIDTH_FIRST": np.float32([[3.25, 2.25, 5.5, 2.5]]),
+    }
+    for mode, box in forms.items():
+        np.testing.assert_allclose(crop(box, box_coordinate_mode=mode), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(crop(BOX * 4, spatial_scale=0.25), wanted, rtol=1e-5, atol=1e-6)
+    shares = BOX / np.float32([4, 6, 4, 6])
+    np.testing.assert_allclose(crop(shares, normalized_coordinates=True), wanted, rtol=1e-5, atol=1e-6)
+    outside = crop(BOX + np.float32([0, 0, 2.5, 0]), pad_value=9.0)  # the last row stands at 6 of 0 to 4
+    assert (outside[:, -1] == 9).all() and (outside[:, 0] != 9).all()
+    for index in (-1, 2):
+        with pytest.raises(GraphError, match="of 2 images"):
+            crop(BOX, index)
+
+
+@pytest.mark.parametrize(
+    ("mode", "places", "place"),
+    [
+        ("DEFAULT", [1, 1.75, 2.5, 3.25], 1),  # the box is the elements 1 to 3 and all of the last
+        ("UNALIGN_CORNERS", [0.875, 1.625, 2.375, 3.125], 2),
+        ("OFFSET_CORNERS", [1.25, 1.75, 2.25, 2.75], 2),
+        ("ALIGN_CORNERS", [1, 5 / 3, 7 / 3, 3], 2),
+        ("STRICT_ALIGN_CORNERS", [1, 5 / 3, 7 / 3, 3], 1),
+    ],
+)
+def test_where_crop_resize_samples_a_box(mode, places, place):
+    ramp = np.broadcast_to(np.arange(6, dtype=np.float32), (1, 1, 6, 6))
+    box = np.float32([1, 1, 3, 3]).reshape(1, 1, 4, 1, 1)
+    case = {"x": ramp, "roi": box, "target_height": 2, "target_width": 4, "sampling_mode": mode}
+    got = evaluate("crop_resize", opset="ios15", **case)
+    np.testing.assert_allclose(got[0, 0, 0], [places, places], rtol=1e-6)
+    assert evaluate("crop_resize", opset="ios15", **{**case, "target_width": 1})[0, 0, 0, 0, 0] == place
+
+
+PADDED = {"constant": "constant", "border": "edge", "reflection": "reflect", "symmetric": "symmetric"}
+
+
+def by_loops(image, px, py, sampling, padding, fill):
+    """An image [C, H, W], padded by 30 elements, at pixel positions."""
+    filling = {"constant_values": fill} if padding == "constant" else {}
+    image = np.pad(image, ((0, 0), (30, 30), (30, 30)), PADDED[padding], **filling).astype(np.float64)
+    result = np.zeros((image.shape[0], *px.shape))
+    for place in np.ndindex(px.shape):
+        x, y = px[place] + 30, py[place] + 30
+        if sampling == "nearest":
+            result[:, *place] = image[:, round(y), round(x)]
+            continue
+        left, top = math.floor(x), math.floor(y)
+        upper = image[:, top, left] * (left + 1 - x) + image[:, top, left + 1] * (x - left)
+        lower = image[:, top + 1, left] * (left + 1 - x) + image[:, top + 1, left + 1] * (x - left)
+        result[:, *place] = upper * (top + 1 - y) + lower * (y - top)
+    return result
+
+
+def in_elements(places, extent, mode, align_corners):
+    if mode == "unnormalized":
+        return places
+    share = places if mode == "normalized_zero_to_one" else (places + 1) / 2
+    return share * (extent - 1) if align_corners else share * extent - 0.5
+
+
+@pytest.mark.parametrize("padding", PADDED)
+@pytest.mark.parametrize("sampling", ["bilinear", "nearest"])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("mode", ["unnormalized", "normalized_minus_one_to_one", "normalized_zero_to_one"])
+def test_resample_and_affine_sample_a_padded_image(padding, sampling, align_corners, mode):
+    x = normal(1, 2, 3, 4, 6)
+    reach = {"unnormalized": (-9, 14), "normalized_zero_to_one": (-1.2, 2.2)}.get(mode, (-3.4, 3.4))
+    coordinates = np.random.default_rng(2).uniform(*reach, (2, 5, 3, 2)).astype(np.float32)
+    how = {"sampling_mode": sampling, "padding_mode": padding, "padding_value": 0.5}
+    how |= {"coordinates_mode": mode, "align_corners": align_corners}
+
+    def sampled(image, places):
+        px = in_elements(places[..., 0].astype(np.float64), 6, mode, align_corners)
+        py = in_elements(places[..., 1].astype(np.float64), 4, mode, align_corners)
+        return by_loops(image, px, py, sampling, padding, 0.5)
+
+    wanted = [sampled(image, places) for image, places in zip(x, coordinates)]
+    got = evaluate("resample", x=x, coordinates=coordinates, **how)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+    matrix = np.float32([[0.9, -0.4, 0.13, 0.3, 1.2, -0.21], [1.3, 0.2, -0.17, 0.1, -0.8, 0.45]])
+    if align_corners:
+        row, column = np.linspace(0, 1, 3), np.linspace(0, 1, 4)
+    else:
+        row, column = (np.arange(3) + 0.5) / 3, (np.arange(4) + 0.5) / 4
+    if mode == "unnormalized":
+        row, column = np.arange(3), np.arange(4)
+    if mode == "normalized_minus_one_to_one":
+        row, column = 2 * row - 1, 2 * column - 1
+    for matrices in (matrix, matrix[:1]):
+        got = evaluate("affine", x=x, transform_matrix=matrices, output_height=3, output_width=4, **how)
+        for n, (a, b, c, d, e, f) in enumerate(np.broadcast_to(matrices, (2, 6)).astype(np.float64)):
+            h, w = np.meshgrid(row, column, indexing="ij")
+            wanted = sampled(x[n], np.stack([a * w + b * h + c, d * w + e * h + f], -1))
+            np.testing.assert_allclose(got[n], wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_random_numbers_follow_their_seed_and_distribution():
     case = {"shape": [10_000], "seed": 3}
     a = evaluate("random_uniform", low=2.0, high=4.0, **case)
