@@ -233,3 +233,17 @@ def test_apples_pixel_and_its_table(name, chip):
         assert programs[1].stats()["evidence"].get("INFERRED", 0) == (0 if chip == "M2" else 2)
         wide = inputs["x"].astype(np.float32), table.astype(np.float32)
         np.testing.assert_allclose(found, np.add(*wide) if second == "add" else np.multiply(*wide), rtol=2**-10)
+
+
+@pytest.mark.parametrize("slope", [0.0, -0.5])
+def test_a_hard_sigmoid_that_does_not_rise_is_no_table(slope):
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 4, 4), "fp16")
+    y = b.conv(x=x, weight=np.ones((8, 8, 1, 1), np.float16))
+    b.output(b.sigmoid_hard(x=y, alpha=slope, beta=0.25, name="y"))
+    program = hexane.compile(b.graph, "M1")
+    _, host = program.segments
+    assert host.kind == "host" and f"slope {slope}" in host.reason
+    data = np.linspace(-3, 3, 128).reshape(1, 8, 4, 4).astype(np.float16)
+    wanted = np.clip(slope * data.sum(1, keepdims=True) + 0.25, 0, 1) * np.ones((1, 8, 1, 1))
+    np.testing.assert_allclose(program.run({"x": data})["y"], wanted, atol=2e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -24,6 +25,28 @@ def test_boxes_of_a_map() -> None:
     assert first.overlap(text.Box(8, 10, 50, 20)) > 0.3 and first.left < 8 and first.bottom > 20
     assert second.top < 40 and second.right > 80
     assert text.boxes_in(np.zeros((8, 8), np.float32)) == []
+
+
+def pixels(data: bytes) -> np.ndarray:
+    return np.asarray(pytest.importorskip("PIL.Image").open(io.BytesIO(data)))
+
+
+def test_boxes_are_drawn_where_they_are_and_dots_around_their_corners() -> None:
+    picture = np.full((40, 60, 3), 200, np.uint8)
+    image = pixels(text.drawn(picture, [text.Box(10, 8, 50, 20)], [text.Box(5, 25, 40, 35)]))
+    assert image.shape == (120, 180, 3) and (image[2, 2] == 200).all()
+    rows, columns = np.nonzero((image == (11, 114, 133)).all(-1))
+    assert (columns.min(), rows.min(), columns.max(), rows.max()) == (30, 24, 150, 60)
+    rows, columns = np.nonzero((image == (194, 65, 12)).all(-1))
+    for x, y in ((15, 75), (120, 75), (15, 105), (120, 105)):
+        near = (abs(columns - x) < 10) & (abs(rows - y) < 10)
+        assert near.sum() > 50 and columns[near].mean() == x and rows[near].mean() == y
+
+
+def test_a_map_is_dark_where_it_is_sure() -> None:
+    image = pixels(text.heat(np.float32([[0, 1], [np.nan, 7]])))
+    assert image.shape == (6, 6, 3)
+    assert image[[0, 0, 5, 5], [0, 5, 0, 5]].tolist() == [[251, 250, 247], [11, 114, 133]] * 2
 
 
 def test_parts_touch_by_their_corners_and_may_wind() -> None:

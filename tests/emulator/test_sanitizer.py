@@ -180,6 +180,14 @@ def test_each_check_trips(name: str, facts: Path) -> None:
     assert (caught.value.address is not None) == mutation.address, caught.value
 
 
+@pytest.mark.parametrize("name", ["TileDMASrc.Spare0.Unk31_0", "TileDMASrc.Unk1384c.Unk31_0"])
+def test_the_lowest_bit_of_what_no_program_sets(name: str, facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
+    with pytest.raises(EmulationError, match="0x1 has no known effect") as caught:
+        emulate(_mutant(program, lambda tasks: tasks[0].set(name, 1)), program.inputs)
+    assert caught.value.register == name
+
+
 @pytest.mark.parametrize("stride", [0, 1, 5])
 def test_part_of_the_only_channels_row(stride: int, facts: Path) -> None:
     image = hexane.open_image(facts / "hwx" / "relu_w77.hwx")
