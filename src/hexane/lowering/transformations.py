@@ -144,8 +144,10 @@ class Transformations:
     )
     table_epilogues: bool = _row(
         "Every function of one table (clip, clamps, leaky ReLU, hard sigmoid, hard swish, mish, softplus ...) is in "
-        "the task of the convolution or product in front of it.",
+        "the task of the convolution or product in front of it. Apple's programs show GELU so; MobileNet v2 takes 480 "
+        "and 490 us on A16 and A17 Pro, 616 and 606 predicted with clips as tasks, 474 and 469 without.",
         Evidence.INFERRED,
+        in_apple=True,
     )
     planar_comparisons: bool = _row(
         "less, greater, equal ... are a difference of the planar engine and one step table, right for all numbers; "
@@ -180,8 +182,10 @@ class Transformations:
         Evidence.INFERRED,
     )
     rows_turned_once: bool = _row(
-        "Products of the same rows with different constant weights share one turned copy of the rows.",
+        "Products of the same rows with different constant weights share one turned copy of the rows, as two products "
+        "of one input do in a program of Apple's for H14.",
         Evidence.INFERRED,
+        in_apple=True,
     )
     layouts: bool = _row(
         "Ops between transpositions work in one order of axes, so that the transpositions among them vanish, "
