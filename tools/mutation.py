@@ -62,8 +62,8 @@ PARTS = {
         ),
         ("hexane.passes", *BELOW_CODEGEN),
     ),
-    "residency": Area(
-        [*CODEGEN.glob("residency/*.py")],
+    "memory": Area(
+        [*CODEGEN.glob("memory/*.py")],
         (
             "codegen/test_walks.py",
             "codegen/test_search.py",

@@ -31,7 +31,7 @@ import hexane  # noqa: E402
 from _best import best_of_both  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.codegen.driver import compile_for, context_of  # noqa: E402
-from hexane.codegen.residency import Cause, Detour  # noqa: E402
+from hexane.codegen.memory import Cause, Spill  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
 from hexane.session.agreement import Agreement  # noqa: E402
@@ -87,7 +87,7 @@ class Row:
     speeds: dict[str, Speed] = field(default_factory=dict)
     run: Session | None = None
     """A run with every layer examined."""
-    detours: list[Detour] = field(default_factory=list)
+    spills: list[Spill] = field(default_factory=list)
     """What the default dialect moves beyond the least, the largest first."""
 
 
@@ -140,11 +140,11 @@ def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     row.model_us, row.model_host_us = parts.engine_us + parts.host_us, parts.host_us
     for name, options in ways().items():
         if name not in row.speeds and (name in ("apple", "default") or every):
-            found: list[Detour] = []
-            context = replace(context_of(**options), on_detours=found.extend)
+            found: list[Spill] = []
+            context = replace(context_of(**options), on_spills=found.extend)
             row.speeds[name] = speed_of(compile_for(graph, context, options.get("dialect", "default")))
             if name == "default":
-                row.detours = sorted(found, key=lambda d: -d.bytes)
+                row.spills = sorted(found, key=lambda d: -d.bytes)
 
 
 def model_text(row: Row) -> str:
@@ -360,24 +360,24 @@ def document(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-DETOURS_HEAD = f"""
+SPILLS_HEAD = f"""
 ## Bytes beyond the least
 
 What the default dialect moves beyond the compulsory bytes, by cause, in MB: tensors *larger than L2* beside the other
 operands of their tasks; tensors for which there is *no room beside others* that save more, or *no address free*; those
 whose *form cannot stay* (a task reads them as its kernel, or walks through them in steps that are no region of L2);
-*kernels* and *constants* that bands fetch again. The compiler says so itself (`hexane.codegen.residency.detours`). Of
+*kernels* and *constants* that bands fetch again. The compiler says so itself (`hexane.codegen.memory.spills`). Of
 networks that move more than {MOST_RATIO} times the least, the tensors that move most are listed.
 """
 
 
-def detour_tables(rows: list[Row]) -> list[str]:
+def spill_tables(rows: list[Row]) -> list[str]:
     """Bytes beyond the compulsory ones by cause, and the tensors behind them."""
     causes = list(Cause)
-    lines = [DETOURS_HEAD, f"| network | least | moved | {' | '.join(causes)} |", "|---" * (len(causes) + 3) + "|"]
+    lines = [SPILLS_HEAD, f"| network | least | moved | {' | '.join(causes)} |", "|---" * (len(causes) + 3) + "|"]
     for r in rows:
         moved = r.speeds["default"].traffic
-        by_cause = {cause: sum(d.bytes for d in r.detours if d.cause is cause) for cause in causes}
+        by_cause = {cause: sum(d.bytes for d in r.spills if d.cause is cause) for cause in causes}
         cells = [f"{by_cause[cause] / 1e6:.2f}" if by_cause[cause] else "" for cause in causes]
         lines.append(f"| {r.name} | {moved.compulsory / 1e6:.2f} | {moved.moved / 1e6:.2f} | {' | '.join(cells)} |")
     lines.append("")
@@ -385,8 +385,8 @@ def detour_tables(rows: list[Row]) -> list[str]:
         if r.speeds["default"].traffic.ratio <= MOST_RATIO:
             continue
         lines.append(f"* **{r.name}**:")
-        kinds: dict[tuple[str, str], list[Detour]] = {}
-        for d in r.detours:
+        kinds: dict[tuple[str, str], list[Spill]] = {}
+        for d in r.spills:
             kinds.setdefault((d.cause.value, d.why), []).append(d)
         for (cause, why), these in sorted(kinds.items(), key=lambda row: -sum(d.bytes for d in row[1])):
             size = sum(d.bytes for d in these) / 1e6
@@ -414,7 +414,7 @@ def speed_tables(rows: list[Row]) -> list[str]:
                 ratio = f"{less.engine_us / r.speeds['default'].engine_us:.2f}"
                 found += [f"{r.name} {ratio}"] if ratio != "1.00" else []
         lines.append(f"| `{name}` | {', '.join(found) or 'none by 0.5 %'} |")
-    return lines + detour_tables(rows)
+    return lines + spill_tables(rows)
 
 
 def main() -> None:

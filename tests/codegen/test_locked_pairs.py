@@ -15,9 +15,9 @@ import hexane
 from codegen.test_residency import boxes_hold, engine_plans, pairs_hold
 from hexane import chips
 from hexane.chips import Evidence
+from hexane.codegen.memory.pipelining import LOCKED, UNSHOWN, is_shown
 from hexane.codegen.operations import After
 from hexane.codegen.price import price_us
-from hexane.codegen.residency.pairs import LOCKED, UNSHOWN, is_shown
 from hexane.graph import GraphBuilder
 from kernels import apple
 

@@ -14,11 +14,11 @@ import hexane
 from codegen.test_random_networks import Grower
 from hexane.codegen.context import Policy
 from hexane.codegen.driver import compile_for, context_of
+from hexane.codegen.memory import Cause
+from hexane.codegen.memory.arena import Arena, ArenaBlock
+from hexane.codegen.memory.pipelining import LOCKED, NOTE, is_shown
 from hexane.codegen.operands import RESULT, SECOND, held, operands_of
 from hexane.codegen.operations import ResultType, SourceType
-from hexane.codegen.residency import Cause
-from hexane.codegen.residency.arena import Arena, ArenaBlock
-from hexane.codegen.residency.pairs import LOCKED, NOTE, is_shown
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
@@ -85,8 +85,8 @@ def engine_plans(program):
     return [segment.plans for segment in program.segments if segment.plans]
 
 
-def check(graph, x, policy, chip="M1", on_detours=None):
-    program = compile_for(graph, replace(context_of(chip), policy=policy, on_detours=on_detours))
+def check(graph, x, policy, chip="M1", on_spills=None):
+    program = compile_for(graph, replace(context_of(chip), policy=policy, on_spills=on_spills))
     for plans in engine_plans(program):
         boxes_hold(plans, max(policy.room or 0, L2_BYTES))
         pairs_hold(plans)
@@ -185,7 +185,7 @@ def test_a_long_stay_is_given_up_where_room_is_short():
 def why(graph, policy=EVERYTHING, **options):
     """Bytes beyond the least by cause, all of which have one."""
     rows = []
-    context = replace(context_of(**options), policy=policy, on_detours=rows.extend)
+    context = replace(context_of(**options), policy=policy, on_spills=rows.extend)
     program = compile_for(graph, context, options.get("dialect", "default"))
     moved = traffic(program)
     assert abs(sum(row.bytes for row in rows) - (moved.moved - moved.compulsory)) <= 1024  # sections are padded
@@ -254,7 +254,7 @@ def test_results_of_heads_are_channels_of_the_layer_behind():
     """A reshape joins heads and their features: the same rows, one channel each."""
     graph, x = heads_of_a_layer()
     rows = []
-    (plans,) = engine_plans(check(graph, x, EVERYTHING, on_detours=rows.extend))
+    (plans,) = engine_plans(check(graph, x, EVERYTHING, on_spills=rows.extend))
     assert plans[-1].reads.type is SourceType.RESIDENT
     assert {row.why for row in rows} == {"a task reads it as its kernel"}
 

@@ -7,10 +7,10 @@ import pytest
 
 import hexane
 from hexane import chips
-from hexane.codegen import residency
+from hexane.codegen import memory
+from hexane.codegen.memory import search
+from hexane.codegen.memory.stripes import NOTE
 from hexane.codegen.price import Prices, prices_us
-from hexane.codegen.residency import search
-from hexane.codegen.residency.bands import NOTE
 from hexane.graph import GraphBuilder
 
 
@@ -45,7 +45,7 @@ class Nothing(dict):
         return default
 
 
-class Forgetful(residency.Memo):
+class Forgetful(memory.FactCache):
     """Finds everything out anew; plans are kept, since others tell them apart by id."""
 
     def __init__(self):
@@ -58,11 +58,11 @@ class Forgetful(residency.Memo):
         return super().of(plan)
 
 
-class Anew(search.Ground):
+class Anew(search.StripeAnalysis):
     """Finds bands anew for every form of a program."""
 
     def __init__(self, *args):
-        super().__init__(*args, pieces=Nothing(), banded=Nothing(), cuts=Nothing())
+        super().__init__(*args, pieces=Nothing(), striped=Nothing(), cuts=Nothing())
 
 
 def words(program):
@@ -76,9 +76,9 @@ def test_what_is_kept_changes_no_program(chip, side, monkeypatch):
     program = hexane.compile(graph, chip)
     assert side < 200 or any(plan.note == NOTE for plan in program.segments[0].plans)
     with monkeypatch.context() as patch:
-        patch.setattr(residency, "Memo", Forgetful)
+        patch.setattr(memory, "FactCache", Forgetful)
         assert words(hexane.compile(graph, chip)) == words(program)
-    monkeypatch.setattr(search, "Ground", Anew)
+    monkeypatch.setattr(search, "StripeAnalysis", Anew)
     assert words(hexane.compile(graph, chip)) == words(program)
 
 

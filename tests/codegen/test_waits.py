@@ -13,9 +13,9 @@ from codegen.programs import graph_of, load
 from facts import fact_files
 from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
+from hexane.codegen.memory import complete, hazards
 from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
 from hexane.codegen.plan import Buffer, Dma, EarlierReader, Plan, Region, Space
-from hexane.codegen.residency import complete, hazards
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
 
@@ -144,7 +144,7 @@ def test_apples_batches_of_planar_tasks_wait() -> None:
 
 def test_without_the_missing_waits_no_program_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("hexane.codegen.residency.complete", lambda plans, sources_apart: None)
+    monkeypatch.setattr("hexane.codegen.memory.complete", lambda plans, sources_apart: None)
     with pytest.warns(DefectWarning, match="waits for no task"):
         hexane.compile(_residual(), chip="M1", dialect="apple", without=("hand-over",))
 

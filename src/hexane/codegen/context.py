@@ -14,7 +14,7 @@ from hexane.lowering.compilation import Compilation
 if TYPE_CHECKING:
     from hexane.chips import Generation
     from hexane.codegen.choices import Choices
-    from hexane.codegen.residency.detours import Detour
+    from hexane.codegen.memory.spills import Spill
     from hexane.codegen.targets import Target
     from hexane.graph.ir import Value
 
@@ -50,13 +50,13 @@ APPLE = Policy(between=True)
 class Context(Compilation):
     """A compilation for a target, what may stay in L2 there, and who wants to know why the rest does not.
 
-    ``on_detours`` is called for every program that is linked, with what it moves beyond the least. ``homes``: the
+    ``on_spills`` is called for every program that is linked, with what it moves beyond the least. ``homes``: the
     buffers of states (``hexane.codegen.states``).
     """
 
     target: Target
     policy: Policy = Policy()
-    on_detours: Callable[[tuple[Detour, ...]], None] | None = None
+    on_spills: Callable[[tuple[Spill, ...]], None] | None = None
     homes: Homes = NO_HOMES
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from hexane.codegen import dram_order, residency
+from hexane.codegen import dram_order, memory
 from hexane.codegen.contents import Contents
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -81,7 +81,7 @@ class Linker:
         self._kernel_base: dict[Plan, int] = {}
         self._kernels: list[tuple[int, TaskKernel]] = []
         self._shared: dict[TaskKernel, int] = {}  # offsets
-        self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
+        self._striped: dict[Any, memory.Stored] = {}  # buffers of stripes
         self._known_kernels: Contents[tuple[int, int]] = Contents()  # fragment, offset
 
     # -- collecting ----------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Linker:
         self._settle_hints()
         self._settle_kernels()
         places = [self._places(plan) for plan in self.plans]
-        residency.complete(self.plans, sources_apart=self.target.sources_apart)
+        memory.complete(self.plans, sources_apart=self.target.sources_apart)
         dram_order.settle(self.plans, places, for_readers=self.target.waits_for_readers)
         self._settle_power()
         tasks = self.target.assemble(self.plans, places)
@@ -171,76 +171,76 @@ class Linker:
 
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
-        memo = residency.Memo()
+        memo = memory.FactCache()
         whole = self._program(self.plans, {}, memo)
-        by_price, bands = self.context.on.l2_by_price, self.context.on.bands
-        if by_price or bands:
+        by_price, stripes = self.context.on.l2_by_price, self.context.on.bands
+        if by_price or stripes:
             take = partial(self._take, memo=memo)
-            tries = residency.TRIES if by_price else 0
-            found = residency.cheapest(whole, Prices(self.context.chip), take if bands else None, tries=tries)
+            tries = memory.TRIES if by_price else 0
+            found = memory.cheapest(whole, Prices(self.context.chip), take if stripes else None, tries=tries)
             if found is not None:
                 whole = found.program
             if found is not None and found.cuts is not None:
                 self._name_again(found.cuts)
-                self._banded = _stored_bands(found.cuts)
+                self._striped = _stored_stripes(found.cuts)
                 self.plans = found.cuts.plans
-        kept = residency.keep_in_l2(whole)
-        if self.context.on_detours is not None:
-            self.context.on_detours(residency.detours(whole, self.plans, kept))
+        kept = memory.keep_in_l2(whole)
+        if self.context.on_spills is not None:
+            self.context.on_spills(memory.spills(whole, self.plans, kept))
         if self._locks is not None:
-            residency.lock_pairs(self.plans, self._locks)
+            memory.pipeline_pairs(self.plans, self._locks)
 
     @cached_property
-    def _locks(self) -> residency.Locks | None:
+    def _locks(self) -> memory.PairPolicy | None:
         if not self.context.on.locked_pairs:
             return None
         chip = self.context.chip
-        return residency.Locks(lambda plans: price_us(plans, chip), self.context.limits)
+        return memory.PairPolicy(lambda plans: price_us(plans, chip), self.context.limits)
 
     def _program(
-        self, plans: list[Plan], banded: dict[Any, residency.Stored], memo: residency.Memo
-    ) -> residency.ResidencyProgram:
-        return residency.ResidencyProgram(
+        self, plans: list[Plan], striped: dict[Any, memory.Stored], memo: memory.FactCache
+    ) -> memory.ResidencyProgram:
+        return memory.ResidencyProgram(
             plans,
             lambda buffer, index: self._identity(buffer, plans[index]),
-            lambda key: banded.get(key) or self._stored_as(key),
+            lambda key: striped.get(key) or self._stored_as(key),
             self.target,
             parts=self.context.on.l2_parts,
-            in_bands=bool(banded),
+            in_stripes=bool(striped),
             policy=self.context.policy,
             recipe=lambda index: self._home[plans[index]],
             locks=self._locks,
             memo=memo,
         )
 
-    def _take(self, cuts: residency.Cuts, memo: residency.Memo) -> residency.ResidencyProgram:
-        """Plans in bands as a program: each has the fragment and the kernel of the one that it is a part of."""
+    def _take(self, cuts: memory.Cuts, memo: memory.FactCache) -> memory.ResidencyProgram:
+        """Plans in stripes as a program: each has the fragment and the kernel of the one that it is a part of."""
         for plan, origin in zip(cuts.plans, cuts.origins):
             whole = self.plans[origin]
             self._home[plan] = self._home[whole]
             if whole in self._kernel_base:
                 self._kernel_base[plan] = self._kernel_base[whole]
-        return self._program(cuts.plans, _stored_bands(cuts), memo)
+        return self._program(cuts.plans, _stored_stripes(cuts), memo)
 
     @staticmethod
-    def _name_again(cuts: residency.Cuts) -> None:
-        """The tasks that left a kernel in scratch have other numbers where bands come before them."""
+    def _name_again(cuts: memory.Cuts) -> None:
+        """The tasks that left a kernel in scratch have other numbers where stripes come before them."""
         latest = {origin: i for i, origin in enumerate(cuts.origins)}
         for plan in cuts.plans:
             if plan.dtid is not None:
                 plan.dtid = latest[plan.dtid]
 
-    def _stored_as(self, key: Any) -> residency.Stored:
-        if key in self._banded:
-            return self._banded[key]
+    def _stored_as(self, key: Any) -> memory.Stored:
+        if key in self._striped:
+            return self._striped[key]
         if len(key) == 2 and key[0] >= 0:
-            return residency.Stored(None, self._scratch_size[key], surface=False)
+            return memory.Stored(None, self._scratch_size[key], surface=False)
         tensor = self.values.get(key[-1])
         if tensor is None:
-            return residency.Stored(None, 0, surface=True)
+            return memory.Stored(None, 0, surface=True)
         n, c, h, w = tensor.shape
         shape = (n, c, h, tensor.row, w * tensor.element)
-        return residency.Stored(shape, tensor.bytes, surface=len(key) == 1)
+        return memory.Stored(shape, tensor.bytes, surface=len(key) == 1)
 
     def _places(self, plan: Plan) -> Places:
         number = self._home[plan]
@@ -417,12 +417,12 @@ def _sources(plan: Plan) -> list[tuple[str, Dma]]:
     return [(side, dma) for side, dma in walks if dma is not None]
 
 
-def _stored_bands(cuts: residency.Cuts) -> dict[Any, residency.Stored]:
-    """Facts about the buffers of bands, by fragment and name."""
-    stored_bands: dict[Any, residency.Stored] = {}
+def _stored_stripes(cuts: memory.Cuts) -> dict[Any, memory.Stored]:
+    """Facts about the buffers of stripes, by fragment and name."""
+    stored_stripes: dict[Any, memory.Stored] = {}
     for part in cuts.buffers:
         grid = part.grid
         number: int = part.of[0]  # type: ignore[index]
         shape = (1, grid.c, grid.h, grid.row_bytes, grid.used)
-        stored_bands[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
-    return stored_bands
+        stored_stripes[number, part.buffer.name] = memory.Stored(shape, grid.image, surface=False)
+    return stored_stripes

@@ -14,12 +14,12 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
+from hexane.codegen.memory.chain import ChainStay, ChainTasks, Use
 from hexane.codegen.operations import STAYS, After, Element, Reads
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes.conv import convolution
 from hexane.codegen.recipes.quantise import byte_convolution
 from hexane.codegen.recipes.registry import recipe
-from hexane.codegen.residency.chain import ChainStay, ChainTasks, Use
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import only_user, sum_run

@@ -8,10 +8,10 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
+from hexane.codegen.memory.chain import ChainStay
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.linear import MatrixRows
 from hexane.codegen.recipes.norm import axes_of, projection
-from hexane.codegen.residency.chain import ChainStay
 from hexane.isa.numbers import fp16_bits
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import fused_ops

@@ -17,6 +17,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
 from hexane.codegen.plan import Plan, Region
@@ -37,7 +38,6 @@ from hexane.codegen.recipes.linear import TransposedMap, as_rows
 from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import lock, rows_as_channels
-from hexane.codegen.residency.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import table_name
 

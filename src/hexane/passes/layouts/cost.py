@@ -259,7 +259,7 @@ def _conv_axes(term: Term, places: Mapping[int, int], chip: Chip) -> tuple[float
 
 def _seen(shape: Shape, perm: Axes, axes: Axes, chip: Chip) -> float:
     """Microseconds to see a map of a convolution in its axes: a copy, or, where rows stay, the planar task beside it,
-    which is in no locked pair with a sum of other axes (hexane.codegen.residency.pairs)."""
+    which is in no locked pair with a sum of other axes (hexane.codegen.memory.pipelining)."""
     copy = move_between(shape, perm, axes, chip)
     return copy or (0.0 if perm == axes else pass_us("unary", prod(shape), chip))
 

@@ -115,7 +115,7 @@ def _waits(
 # -- waits that are missing --------------------------------------------------------------------------------------------
 
 
-class EndBytes(NamedTuple):
+class OperandBytes(NamedTuple):
     """Regions of one end in L2 at one time."""
 
     start: int
@@ -138,7 +138,7 @@ class EndBytes(NamedTuple):
         g, d, c, h, w = self.extents
         return g * d * c * h * -(-w * self.end.element // UNIT) * UNIT >= self.stop - self.start
 
-    def meets(self, others: Sequence[EndBytes]) -> bool:
+    def meets(self, others: Sequence[OperandBytes]) -> bool:
         """True where it shares a unit with one of them."""
         near = [other for other in others if self.start < other.stop and other.start < self.stop]
         if not near:
@@ -150,7 +150,7 @@ class EndBytes(NamedTuple):
         return any(mine[other.units()].any() for other in near)
 
 
-def _parts(plan: Plan, index: int) -> list[EndBytes]:
+def _parts(plan: Plan, index: int) -> list[OperandBytes]:
     """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
     parts = []
     for end in operands_of(plan, index):
@@ -160,7 +160,7 @@ def _parts(plan: Plan, index: int) -> list[EndBytes]:
             extents = at_once(plan, end)
         region, (g, d, c, h, w) = end.region, extents
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-        parts.append(EndBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
+        parts.append(OperandBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
     return parts
 
 
@@ -168,8 +168,8 @@ def _parts(plan: Plan, index: int) -> list[EndBytes]:
 class _Past:
     """Reads and writes of one unit's tasks that no task has waited for."""
 
-    read: list[EndBytes] = field(default_factory=list)
-    written: list[EndBytes] = field(default_factory=list)
+    read: list[OperandBytes] = field(default_factory=list)
+    written: list[OperandBytes] = field(default_factory=list)
 
 
 def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
@@ -183,7 +183,7 @@ def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
         past[plan.unit].written.append(parts[-1])
 
 
-def _complete(plan: Plan, before: str, parts: list[EndBytes], past: dict[str, _Past], sources_apart: bool) -> None:
+def _complete(plan: Plan, before: str, parts: list[OperandBytes], past: dict[str, _Past], sources_apart: bool) -> None:
     sent = After.NOTHING
     for part in parts[:-1]:
         after = _source_waits(plan, part.end.side, before, sources_apart)
@@ -229,7 +229,7 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
     return _joined(after, plan.second_after)
 
 
-def _missing(plan: Plan, part: EndBytes, after: After, past: dict[str, _Past]) -> After:
+def _missing(plan: Plan, part: OperandBytes, after: After, past: dict[str, _Past]) -> After:
     more = After.NOTHING
     by_dma = plan.src2 is not None if part.end.side == SECOND else plan.reads.type in LOADS
     settled = _settled(after)

@@ -1,4 +1,4 @@
-"""Regions of L2 that a program already uses: tasks of one group hand them over, and they move only together.
+"""Clusters: regions of L2 that a program already uses; tasks of one group hand them over, and they move together.
 
 A *group* is a run of tasks that hand results over in L2 (docs/reference/engine-h13.md 4.2). Within it regions that
 touch are one cluster: it may stand elsewhere, as a whole.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hexane.codegen.memory.facts import PlanFacts
 from hexane.codegen.operands import RESULT, TaskOperand, held
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.memo import PlanFacts
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Cluster:
 
 
 @dataclass
-class ResidentEnds:
+class ResidentOperands:
     """The ends of a program's tasks, those that stay in L2 as clusters, those that only pass through it by task."""
 
     ends: list[list[TaskOperand]]
@@ -69,9 +69,9 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
             first = i + 1
 
 
-def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentEnds:
+def resident_operands(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentOperands:
     """L2 regions of the plans, as recipes placed them."""
-    ends = ResidentEnds([fact.ends_at(i) for i, fact in enumerate(facts)])
+    ends = ResidentOperands([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
@@ -87,8 +87,8 @@ def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> ResidentE
     return ends
 
 
-def is_torn(plans: Sequence[Plan], found: ResidentEnds, first: int) -> bool:
-    """True where tasks that came between those of a group pass over what it holds: bands of its last task do."""
+def is_torn(plans: Sequence[Plan], found: ResidentOperands, first: int) -> bool:
+    """True where tasks that came between those of a group pass over what it holds: stripes of its last task do."""
     for cluster in found.by_group.get(first, ()):
         own = {end.index for end in cluster.ends}
         for i in range(cluster.first, cluster.last + 1):

@@ -1,8 +1,8 @@
-"""Depth-first execution: a run of tasks band by band, so that what is between them fits L2.
+"""Depth-first execution: a run of tasks stripe by stripe, so that what is between them fits L2.
 
-A chain of maps that are too large for L2 is computed some rows at a time through all its tasks. Each band has buffers
-of its own for what only the run needs; neighbouring bands compute the rows twice that both of them need (halos), and
-every task fetches its kernels once for each band. Whether that pays is asked of the price (``depth``).
+A chain of maps that are too large for L2 is computed some rows at a time through all its tasks. Each stripe has buffers
+of its own for what only the run needs; neighbouring stripes compute the rows twice that both of them need (halos), and
+every task fetches its kernels once for each stripe. Whether that pays is asked of the price (``striping``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from hexane.cached import cached_property
 from hexane.chips import Evidence
+from hexane.codegen.memory.facts import OFF
+from hexane.codegen.memory.layout import Grid, RowLayout
+from hexane.codegen.memory.rows import Rows, by_rows, cut, second_moves, source_of
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
-from hexane.codegen.residency.layout import Grid, RowLayout
-from hexane.codegen.residency.memo import OFF
-from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -27,8 +27,8 @@ NOTE = "rows band by band through several tasks"
 
 
 @dataclass(frozen=True)
-class BandBuffer:
-    """A part of a buffer: rows of every channel, as one band needs them."""
+class StripeBuffer:
+    """A part of a buffer: rows of every channel, as one stripe needs them."""
 
     of: Hashable
     buffer: Buffer
@@ -36,12 +36,12 @@ class BandBuffer:
 
 
 @dataclass
-class Banded:
-    """Plans of a run in bands, each with the index of the plan that it is a part of."""
+class StripedPlans:
+    """Plans of a run in stripes, each with the index of the plan that it is a part of."""
 
     plans: list[Plan] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
-    buffers: list[BandBuffer] = field(default_factory=list)
+    buffers: list[StripeBuffer] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     found = []
     start = None
     for i, plan in enumerate([*plans, None]):
-        alone = plan is not None and by_rows(plan) and (not (i and plans[i - 1].holds) or ends_group(plans, i))
+        alone = plan is not None and by_rows(plan) and (not (i and plans[i - 1].holds) or is_last_of_group(plans, i))
         if alone and start is None:
             start = i
         if not alone and start is not None:
@@ -98,7 +98,7 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     return found
 
 
-def ends_group(plans: Sequence[Plan], i: int) -> bool:
+def is_last_of_group(plans: Sequence[Plan], i: int) -> bool:
     """True where a task is the last of its group and finds there no rows, only a number for each channel."""
     plan = plans[i]
     alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.broadcast2 & Axes.H))
@@ -106,7 +106,7 @@ def ends_group(plans: Sequence[Plan], i: int) -> bool:
 
 
 @dataclass
-class BandRun:
+class StripeTasks:
     """Tasks ``first`` to ``last``, and the keys of the buffers that only they touch."""
 
     target: Target
@@ -139,8 +139,8 @@ class BandRun:
             for i in range(self.first, self.last + 1)
         ]
 
-    def needs(self, band: int, count: int) -> tuple[dict[int, Rows], dict[Hashable, Rows]] | None:
-        """Rows of the result of every task, and of every inner buffer, that one of ``count`` bands computes."""
+    def needs(self, stripe: int, count: int) -> tuple[dict[int, Rows], dict[Hashable, Rows]] | None:
+        """Rows of the result of every task, and of every inner buffer, that one of ``count`` stripes computes."""
         wanted: dict[Hashable, Rows] = {}
         rows: dict[int, Rows] = {}
         lowest, uses = self.lowest, self.uses
@@ -149,7 +149,7 @@ class BandRun:
             asked = wanted.get(use.key)
             mine = None if asked is None else _local(asked, use, plan.hout)
             if use.key not in self.inner:
-                share = _share(plan.hout, band, count, lowest)
+                share = _share(plan.hout, stripe, count, lowest)
                 mine = share.with_(mine) if share.height else mine
             if mine is None or mine.end <= mine.first:
                 continue
@@ -163,34 +163,36 @@ class BandRun:
                     wanted[source.key] = source.rows(read).with_(wanted.get(source.key))
         return rows, {key: rows for key, rows in wanted.items() if key in self.inner}
 
-    def in_bands(self, count: int, name: str) -> Banded | None:
-        """The run in ``count`` bands; None where a band has a window with no row."""
-        banded = Banded()
-        for band in range(count):
-            found = self.needs(band, count)
+    def in_stripes(self, count: int, name: str) -> StripedPlans | None:
+        """The run in ``count`` stripes; None where a stripe has a window with no row."""
+        striped = StripedPlans()
+        for stripe in range(count):
+            found = self.needs(stripe, count)
             if found is None:
                 return None
             rows, inner = found
-            parts = {key: self._part(key, r, f"{name}~{band}") for key, r in inner.items()}
-            banded.buffers += parts.values()
+            parts = {key: self._part(key, r, f"{name}~{stripe}") for key, r in inner.items()}
+            striped.buffers += parts.values()
             for i in range(self.first, self.last + 1):
                 if i in rows:
                     plan = self._plan(i, rows[i], parts, inner)
                     plan.evidence, plan.note = Evidence.INFERRED, plan.note or NOTE
-                    banded.plans.append(plan)
-                    banded.origins.append(i)
-        return banded
+                    striped.plans.append(plan)
+                    striped.origins.append(i)
+        return striped
 
-    def _part(self, key: Hashable, rows: Rows, name: str) -> BandBuffer:
+    def _part(self, key: Hashable, rows: Rows, name: str) -> StripeBuffer:
         use, dma = next(
             (use, _walk(self.plans[i], side))
             for (i, side), use in self.uses.items()
             if use.key == key and self.first <= i <= self.last
         )
         assert use.grid is not None
-        return BandBuffer(key, Buffer(f"{dma.buffer.name}~{name}", dma.buffer.space), replace(use.grid, h=rows.height))
+        return StripeBuffer(
+            key, Buffer(f"{dma.buffer.name}~{name}", dma.buffer.space), replace(use.grid, h=rows.height)
+        )
 
-    def _plan(self, i: int, rows: Rows, parts: dict[Hashable, BandBuffer], inner: dict[Hashable, Rows]) -> Plan:
+    def _plan(self, i: int, rows: Rows, parts: dict[Hashable, StripeBuffer], inner: dict[Hashable, Rows]) -> Plan:
         plan = self.plans[i]
 
         def moved(side: str, local: Rows) -> Dma:
@@ -219,21 +221,21 @@ def _local(asked: Rows, use: Use, count: int) -> Rows:
     return Rows(max(0, first), min(count, end))
 
 
-def _share(height: int, band: int, count: int, lowest: int) -> Rows:
-    """The rows of a result that a band is there for: even numbers, but for the last; as many times those of the lowest.
+def _share(height: int, stripe: int, count: int, lowest: int) -> Rows:
+    """The rows of a result that a stripe computes: even numbers, but for the last; a multiple of those of the lowest.
 
     So results of different heights, one a whole multiple of the other, are cut at the same places.
     """
     if height > lowest and height % lowest == 0:
-        rows, times = _share(lowest, band, count, lowest), height // lowest
+        rows, times = _share(lowest, stripe, count, lowest), height // lowest
         return Rows(rows.first * times, rows.end * times)
     step = -(-height // count)
     step += step % 2
-    return Rows(min(height, band * step), min(height, (band + 1) * step))
+    return Rows(min(height, stripe * step), min(height, (stripe + 1) * step))
 
 
-def _within(dma: Dma, use: Use, local: Rows, part: BandBuffer, rows: Rows) -> Dma:
-    """A walk through the whole buffer as one through the rows that a band has of it."""
+def _within(dma: Dma, use: Use, local: Rows, part: StripeBuffer, rows: Rows) -> Dma:
+    """A walk through the whole buffer as one through the rows that a stripe has of it."""
     grid, before = part.grid, use.grid
     assert before is not None
 

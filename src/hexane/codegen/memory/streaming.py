@@ -1,4 +1,4 @@
-"""Operands that only pass through L2 on their way from or to DRAM: rings of tiles, windows, automatic buffers.
+"""Streamed operands: they only pass through L2 from or to DRAM, as rings of tiles, windows or automatic buffers.
 
 They take what room a task finds beside the values that stay; a task that finds little runs in lower tiles.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
+from hexane.codegen.memory.arena import Arena, ArenaBlock
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, UNIT, TaskOperand, held
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
-from hexane.codegen.residency.arena import Arena, ArenaBlock
 from hexane.isa.tiles import source_rows
 
 

@@ -1,7 +1,7 @@
 """A task over some of its rows: what it then reads, and the plan that computes just those (depth-first execution).
 
-Rows of a result need the rows of a source that their windows touch; a band in the middle of a map has no padding above
-or below. Every row comes out with the bits that it has in the whole task.
+Rows of a result need the rows of a source that their windows touch; a stripe in the middle of a map has no padding
+above or below. Every row comes out with the bits that it has in the whole task.
 """
 
 from __future__ import annotations

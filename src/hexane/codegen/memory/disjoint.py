@@ -1,13 +1,13 @@
-"""Test whether two walks through a buffer touch no byte in common: as rows of a grid, axis by axis."""
+"""Disjoint walks: whether two walks through a buffer touch no byte in common: as rows of a grid, axis by axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hexane.codegen.memory.layout import Grid
 from hexane.codegen.operands import Extents
 from hexane.codegen.plan import Dma
-from hexane.codegen.residency.layout import Grid
 
 
 class EvenSteps(NamedTuple):
@@ -52,7 +52,7 @@ def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Pl
     return tuple(found)
 
 
-def are_apart(ours: Places | None, theirs: Places | None) -> bool:
+def are_disjoint(ours: Places | None, theirs: Places | None) -> bool:
     """True where two walks touch different bytes for certain."""
     return ours is not None and theirs is not None and any(x.misses(y) for x, y in zip(ours, theirs))
 

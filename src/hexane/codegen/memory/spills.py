@@ -1,4 +1,4 @@
-"""Bytes that a program moves beyond the least, tensor by tensor, and why the tensor did not stay in L2.
+"""Spills: bytes that a program moves beyond the least, tensor by tensor, and why the tensor did not stay in L2.
 
 The least is inputs and outputs once, constants and weights once (``hexane.timing.traffic``).
 """
@@ -9,10 +9,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hexane.codegen.memory.selection import SPARE, ResidencyProgram, room_of
+from hexane.codegen.memory.values import ResidentValue
 from hexane.codegen.operands import RESULT, elements, operands_of, read_again, stays_in_l2
 from hexane.codegen.plan import Plan, Space, TaskKernel
-from hexane.codegen.residency.choice import SPARE, ResidencyProgram, room_of
-from hexane.codegen.residency.values import ResidentValue
 
 
 class Cause(StrEnum):
@@ -27,7 +27,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Detour:
+class Spill:
     """Bytes of one tensor that cross to memory or back beyond the least.
 
     ``name`` is the value of the graph, or the op whose scratch it is. ``why`` says more where the form is the cause.
@@ -54,13 +54,13 @@ class _Count:
     causes: list[tuple[Cause, str]] = field(default_factory=list)
 
 
-def detours(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> tuple[Detour, ...]:
-    """The detours of linked plans, the largest first; ``kept`` is what stays of ``program``'s tensors."""
+def spills(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> tuple[Spill, ...]:
+    """The spills of linked plans, the largest first; ``kept`` is what stays of ``program``'s tensors."""
     found = [*_tensors(program, plans, kept), *_again(plans)]
-    return tuple(sorted((detour for detour in found if detour.bytes > 0), key=lambda d: -d.bytes))
+    return tuple(sorted((spill for spill in found if spill.bytes > 0), key=lambda d: -d.bytes))
 
 
-def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> list[Detour]:
+def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> list[Spill]:
     counts: dict[Hashable, _Count] = {}
     stay = {value.key for value in kept}
     for i, plan in enumerate(plans):
@@ -86,12 +86,12 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
         if about.surface:
             written, read = _beyond(program, key, written, read)
         cause, why = max(set(count.causes), key=count.causes.count)
-        tensors.append(Detour(count.name, written, read, cause, why))
+        tensors.append(Spill(count.name, written, read, cause, why))
     return tensors
 
 
 def _count(counts: dict[Hashable, _Count], key: Hashable, plan: Plan) -> _Count:
-    """The count of a buffer; bands of one tensor are counted together."""
+    """The count of a buffer; stripes of one tensor are counted together."""
     name = str(key[-1]) if isinstance(key, tuple) else str(key)
     base = name.partition("~")[0]
     place = (*key[:-1], base) if isinstance(key, tuple) else base
@@ -132,7 +132,7 @@ def _beyond(program: ResidencyProgram, key: Hashable, written: int, read: int) -
     return (max(0, written - once), read) if written else (0, max(0, read - once))
 
 
-def _again(plans: Sequence[Plan]) -> list[Detour]:
+def _again(plans: Sequence[Plan]) -> list[Spill]:
     """Kernels and constants that are fetched more than once."""
     kernels, constants = 0, 0
     seen: set[TaskKernel] = set()
@@ -148,6 +148,6 @@ def _again(plans: Sequence[Plan]) -> list[Detour]:
                 constants += elements(end) * end.element if row in rows else 0
                 rows.add(row)
     return [
-        Detour("kernels", 0, kernels, Cause.KERNELS),
-        Detour("constants", 0, constants, Cause.CONSTANTS),
+        Spill("kernels", 0, kernels, Cause.KERNELS),
+        Spill("constants", 0, constants, Cause.CONSTANTS),
     ]

@@ -1,4 +1,4 @@
-"""Choice of values that stay in L2: those that save most for their room, and those that a search puts before them."""
+"""Selection of resident values: those that save most for their room, and those that a search puts before them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from heapq import heapify, heappop, heappush
 
 from hexane.cached import cached_property
 from hexane.codegen.context import Policy
+from hexane.codegen.memory.clusters import Cluster, ResidentOperands, resident_operands
+from hexane.codegen.memory.facts import FactCache, PlanFacts
+from hexane.codegen.memory.layout import Grid
+from hexane.codegen.memory.pipelining import PairPolicy
+from hexane.codegen.memory.values import Identity, ResidentValue, Stored, shares_place, values_of
 from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.blocks import Cluster, ResidentEnds, held_regions
-from hexane.codegen.residency.layout import Grid
-from hexane.codegen.residency.memo import Memo, PlanFacts
-from hexane.codegen.residency.pairs import Locks
-from hexane.codegen.residency.values import Identity, ResidentValue, Stored, shares_place, values_of
 from hexane.codegen.targets import Target
 
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
 LEFT = 256 << 10
-"""Bytes of L2 that a tensor must leave for bands of the tasks that run beside it."""
+"""Bytes of L2 that a tensor must leave for stripes of the tasks that run beside it."""
 
 Pair = tuple[ResidentValue, ResidentValue]
 """A value, and the one that the last task to read it writes in its place."""
@@ -35,18 +35,18 @@ class ResidencyProgram:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
-    in_bands: bool = False
+    in_stripes: bool = False
     """Whether tasks were cut and put between others."""
     policy: Policy = field(default_factory=Policy)
     recipe: Callable[[int], Hashable] = lambda index: None
     """What tells the recipes apart that the tasks come from."""
-    locks: Locks | None = None
+    locks: PairPolicy | None = None
     """Which tasks of both units will be locked to each other (``pairs``)."""
     first: frozenset[Hashable] = frozenset()
     """Tensors that are placed before all others, whatever they save."""
     late: frozenset[Hashable] = frozenset()
     """Those of them that go to DRAM where they are begun, and stay from their first readers on."""
-    memo: Memo = field(default_factory=Memo)
+    memo: FactCache = field(default_factory=FactCache)
     """What follows from each plan, shared by all forms that a search compares."""
 
     @cached_property
@@ -55,9 +55,9 @@ class ResidencyProgram:
         return [self.memo.of(plan) for plan in self.plans]
 
     @cached_property
-    def held(self) -> ResidentEnds:
+    def held(self) -> ResidentOperands:
         """L2 regions of the plans, as recipes placed them."""
-        return held_regions(self.plans, self.facts)
+        return resident_operands(self.plans, self.facts)
 
     @cached_property
     def free(self) -> list[int]:
@@ -99,7 +99,7 @@ class ResidencyProgram:
 
     @cached_property
     def intent(self) -> tuple[list[ResidentValue], list[Pair]]:
-        """The same if tasks that find no room beside the first tensors go in bands."""
+        """The same if tasks that find no room beside the first tensors go in stripes."""
         return choose(self, hopeful=True) if self.first else self.choice
 
     def grows(self, key: Hashable) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.cached import cached_property
+from hexane.codegen.memory import streaming
+from hexane.codegen.memory.traffic import Cost, Price, moved_bytes
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held, operands_of, stays_in_l2
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency import passing
-from hexane.codegen.residency.moved import Cost, Price, moved_bytes
 
 OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
 """Side of a task -> its bit in a set of operands that are in L2 alone."""
@@ -60,8 +60,8 @@ class PlanFacts:
     @cached_property
     def least(self) -> dict[str, int]:
         """Bytes that each operand takes while it passes through L2, in the lowest tile, by side."""
-        lowest = passing.lowest(self.plan)
-        return {end.side: passing.bytes_of(lowest, end) for end in self.ends}
+        lowest = streaming.lowest(self.plan)
+        return {end.side: streaming.bytes_of(lowest, end) for end in self.ends}
 
     @cached_property
     def least_moved(self) -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ class PlanFacts:
 
 
 @dataclass(eq=False)
-class Memo:
+class FactCache:
     """Facts by plan, as long as one search goes on: no plan may change meanwhile."""
 
     _facts: dict[Plan, PlanFacts] = field(default_factory=dict)

@@ -10,13 +10,13 @@ from itertools import islice
 from hexane.cached import cached_property
 from hexane.codegen import l2
 from hexane.codegen.choices import Choices
+from hexane.codegen.memory.clusters import ResidentOperands
+from hexane.codegen.memory.disjoint import Places, are_disjoint, covers, places_of
+from hexane.codegen.memory.facts import BOTH, OFF, FactCache
+from hexane.codegen.memory.layout import RowLayout, grid_of
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, elements
 from hexane.codegen.operations import NeOp, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
-from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
-from hexane.codegen.residency.blocks import ResidentEnds
-from hexane.codegen.residency.layout import RowLayout, grid_of
-from hexane.codegen.residency.memo import BOTH, OFF, Memo
 
 Identity = Callable[[Buffer, int], Hashable]
 """What tells two buffers apart: a buffer and the index of the plan that names it; None for constants."""
@@ -125,7 +125,7 @@ class ResidentValue:
         return value
 
     def parted(
-        self, plans: Sequence[Plan], held: ResidentEnds, full: tuple[int, int] | None = None
+        self, plans: Sequence[Plan], held: ResidentOperands, full: tuple[int, int] | None = None
     ) -> list[ResidentValue]:
         """Shorter stays instead: up to tasks that have no room for it, and from the first reader behind them on.
 
@@ -145,11 +145,11 @@ class ResidentValue:
         sides = [end.side == RESULT for end in self.ends]
         return False in sides and True in sides[sides.index(False) :]
 
-    def begun(self, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
+    def begun(self, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
         """The stay from its first readers on, of a tensor that grows."""
         return self._from(self.first, plans, held) if self.grows else None
 
-    def _until(self, index: int, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
+    def _until(self, index: int, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
         """The stay up to the last end before a task; what is written goes to DRAM too."""
         rows = [(end, walk) for end, walk in zip(self.ends, self.walks) if end.index < index]
         if sum(end.side != RESULT for end, _ in rows) <= self.loaded or self._cuts_cluster(rows[-1][0].index, held):
@@ -160,7 +160,7 @@ class ResidentValue:
         ends, walks = (list(column) for column in zip(*rows))
         return ResidentValue(self.key, self.layout, ends, walks, written, self.loaded)
 
-    def _from(self, index: int, plans: Sequence[Plan], held: ResidentEnds) -> ResidentValue | None:
+    def _from(self, index: int, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
         """The stay from the first reader behind a task on that brings what is there by then, or its first rows."""
         readers = (place for place, end in enumerate(self.ends) if end.index > index and end.side == SOURCE)
         for place in islice(readers, MOST_BEGINS):
@@ -173,7 +173,7 @@ class ResidentValue:
                 )
         return None
 
-    def _cuts_cluster(self, last: int, held: ResidentEnds) -> bool:
+    def _cuts_cluster(self, last: int, held: ResidentOperands) -> bool:
         """True where tasks on both sides of the end of ``last`` share a place that a recipe gave."""
         clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
@@ -193,7 +193,7 @@ def found_in_l2(values: Iterable[ResidentValue], count: int) -> list[int]:
 MOST_BEGINS = 3
 """Readers that are asked whether a stay can begin with them."""
 MOST_LOADERS = 64
-"""Readers that bring a tensor together: as many as a run has bands."""
+"""Readers that bring a tensor together: as many as a run has stripes."""
 
 
 def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
@@ -210,7 +210,7 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
     for i in range(place, len(value.ends)):
         end, mine = value.ends[i], value.places[i]
         if end.side == RESULT:
-            if not all(are_apart(mine, other) for other in before):
+            if not all(are_disjoint(mine, other) for other in before):
                 return 0
             made.append(mine)
             continue
@@ -218,7 +218,7 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
             len(places) == MOST_LOADERS
             or times[end.index] > 1
             or not _can_bring(end, plans)
-            or not all(are_apart(mine, other) for other in made)
+            or not all(are_disjoint(mine, other) for other in made)
         ):
             return 0
         places.append(mine)
@@ -257,7 +257,7 @@ def shares_place(before: ResidentValue, after: ResidentValue, plans: Sequence[Pl
                 over = before.layout.region(after.walks[i], result.extents, result.element)
                 if over is None or not _same_places(before.regions[j], over, end):
                     return False
-            elif not are_apart(before.places[j], after.places[i]):
+            elif not are_disjoint(before.places[j], after.places[i]):
                 return False
     return True
 
@@ -278,11 +278,11 @@ BACK = "no task brings all of it from DRAM"
 
 def values_of(
     plans: Sequence[Plan],
-    held: ResidentEnds,
+    held: ResidentOperands,
     identity: Identity,
     stored: Callable[[Hashable], Stored],
     choices: Choices,
-    memo: Memo,
+    memo: FactCache,
 ) -> dict[Hashable, ResidentValue | str]:
     """Every tensor that tasks move: as a value that could stay, or why it could not."""
     uses: dict[Hashable, list[TaskOperand]] = {}
@@ -318,7 +318,7 @@ def values_of(
     return {key: pinned.get(key) or found[key] for key in uses if key is not None}
 
 
-def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], held: ResidentEnds) -> Hashable:
+def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], held: ResidentOperands) -> Hashable:
     """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
     found: list[Hashable] = []
     for end in ends:
@@ -329,7 +329,12 @@ def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], held: ResidentEnd
 
 
 def _value(
-    key: Hashable, ends: list[TaskOperand], plans: Sequence[Plan], held: ResidentEnds, about: Stored, choices: Choices
+    key: Hashable,
+    ends: list[TaskOperand],
+    plans: Sequence[Plan],
+    held: ResidentOperands,
+    about: Stored,
+    choices: Choices,
 ) -> ResidentValue | str:
     produced = ends[0].side == RESULT
     written = about.surface and produced
@@ -361,7 +366,7 @@ def _value(
     return value if produced or _loads_alone(0, plans, value) else BACK
 
 
-def _followers(end: TaskOperand, held: ResidentEnds) -> list[TaskOperand]:
+def _followers(end: TaskOperand, held: ResidentOperands) -> list[TaskOperand]:
     """The end, and those that read the region in which its task keeps the operand."""
     cluster = held.cluster_of.get((end.index, end.side))
     return [end] if cluster is None else cluster.ends
@@ -377,7 +382,7 @@ def _regions(layout: RowLayout, ends: Sequence[TaskOperand]) -> Iterator[Region 
             return
 
 
-def _may_turn(plan: Plan, end: TaskOperand, held: ResidentEnds, written: bool) -> bool:
+def _may_turn(plan: Plan, end: TaskOperand, held: ResidentOperands, written: bool) -> bool:
     """True where the task can find or leave this operand in L2 instead."""
     cluster = held.cluster_of.get((end.index, end.side))
     if end.side == RESULT:

@@ -1,4 +1,4 @@
-"""Tasks that share a source which the first of them keeps in L2, seen as tasks that each bring it by DMA.
+"""Unshare sources: tasks that reuse a source which the first of them keeps in L2, as tasks that each load it.
 
 Recipes place such groups (docs/reference/engine-h13.md 7.6). Cut by rows each task has a walk of its own again, and the
 source that they share is one more value that may stay.
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
+from hexane.codegen.memory.clusters import ResidentOperands
 from hexane.codegen.operands import SOURCE
 from hexane.codegen.operations import SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.blocks import ResidentEnds
 from hexane.codegen.tasks import STARTS, by_dma
 
 
-def loosened(plans: Sequence[Plan], held: ResidentEnds) -> tuple[list[Plan], list[tuple[int, int]]]:
+def unshared(plans: Sequence[Plan], held: ResidentOperands) -> tuple[list[Plan], list[tuple[int, int]]]:
     """The plans with such groups undone; the first and last index of every group and of every other task."""
     made = list(plans)
     for first, last in held.runs:
@@ -30,7 +30,7 @@ def loosened(plans: Sequence[Plan], held: ResidentEnds) -> tuple[list[Plan], lis
     return made, list(held.runs)
 
 
-def _shares_sources_only(plans: Sequence[Plan], held: ResidentEnds, first: int, last: int) -> bool:
+def _shares_sources_only(plans: Sequence[Plan], held: ResidentOperands, first: int, last: int) -> bool:
     group = plans[first : last + 1]
     if any(plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in for plan in group):
         return False

@@ -3,7 +3,7 @@
 Recipes bring every operand from DRAM and send every result there. This pass rewrites their plans: where a tensor fits
 beside what else is live, its writers leave it in L2 and its readers find it there (docs/reference/engine-h13.md 7, 12).
 Which of them stay is decided by the bytes that they save for the room that they take; addresses are given by first fit,
-and a value for which none is left goes through DRAM as before.
+and a value for which none is left is spilled: it goes through DRAM as before.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hexane.chips import Evidence
+from hexane.codegen.memory import hazards, streaming
+from hexane.codegen.memory.arena import BANK_CYCLE, Arena, ArenaBlock
+from hexane.codegen.memory.clusters import Cluster, ResidentOperands, is_torn
+from hexane.codegen.memory.pipelining import PairPolicy
+from hexane.codegen.memory.selection import Pair, ResidencyProgram, room_of
+from hexane.codegen.memory.values import ResidentValue
 from hexane.codegen.operands import RESULT, SECOND, TaskOperand
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import OWN_DMA, Plan, Region
-from hexane.codegen.residency import hazards, passing
-from hexane.codegen.residency.arena import BANK_CYCLE, Arena, ArenaBlock
-from hexane.codegen.residency.blocks import Cluster, ResidentEnds, is_torn
-from hexane.codegen.residency.choice import Pair, ResidencyProgram, room_of
-from hexane.codegen.residency.pairs import Locks
-from hexane.codegen.residency.values import ResidentValue
 from hexane.errors import Reason, UnsupportedError
 
 MOST_TRIES = 4  # at room for locked pairs, before they go without
@@ -38,7 +38,7 @@ def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
     held, (chosen, pairs) = program.held, program.choice
     stays: list[ResidentValue] = []
     moved: set[int] = set()
-    as_made = program.policy.between and not program.in_bands
+    as_made = program.policy.between and not program.in_stripes
     torn = set() if as_made else {run for run in held.runs if is_torn(plans, held, run[0])}
 
     def zone_of(first: int, last: int) -> _Zone:
@@ -91,7 +91,7 @@ class _Zone:
     first: int
     last: int
     plans: Sequence[Plan]
-    held: ResidentEnds
+    held: ResidentOperands
     room: int
     runs: list[tuple[int, int]]
     pairs: list[Pair]
@@ -101,7 +101,7 @@ class _Zone:
     blocks: dict[ResidentValue, ArenaBlock] = field(default_factory=dict)
     clusters: list[tuple[Cluster, ArenaBlock]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
-    fits: dict[int, passing.Fit] = field(default_factory=dict)
+    fits: dict[int, streaming.Fit] = field(default_factory=dict)
 
     def place(self, values: list[ResidentValue]) -> list[ResidentValue]:
         """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
@@ -138,7 +138,7 @@ class _Zone:
         self._try([], set())
         self._write([])
 
-    def _leaders(self, values: Sequence[ResidentValue], locks: Locks) -> set[int]:
+    def _leaders(self, values: Sequence[ResidentValue], locks: PairPolicy) -> set[int]:
         """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
         leaders = set()
         for value in values:
@@ -184,8 +184,8 @@ class _Zone:
         arena.forget(sources)
         self.fits = {}
         for i, (ends, whole, row) in passing_by.items():
-            found = passing.fit(self.plans[i], ends, arena, whole=whole)
-            self.fits[i] = found or passing.last_resort(self.plans[i], ends, row, arena, whole=whole)
+            found = streaming.fit(self.plans[i], ends, arena, whole=whole)
+            self.fits[i] = found or streaming.last_resort(self.plans[i], ends, row, arena, whole=whole)
         return None
 
     def _passing(
@@ -199,7 +199,7 @@ class _Zone:
             if ends:
                 kept = turned.get((i, RESULT))
                 whole = kept is not None and kept.written
-                sources, arena.above[i] = passing.reserved(plan, ends, whole=whole)
+                sources, arena.above[i] = streaming.reserved(plan, ends, whole=whole)
                 found[i] = ends, whole, sources
         return found
 
@@ -240,16 +240,16 @@ class _Zone:
                     if end.side == RESULT and self.plans[end.index].unit == "PE":
                         _infer(self.plans[end.index], IN_PLACE)
             for end, region in zip(value.ends, value.regions):
-                turn(self.plans[end.index], end, region.at(base + region.base), value)
+                make_resident(self.plans[end.index], end, region.at(base + region.base), value)
         for i, found in self.fits.items():
-            passing.settle(self.plans[i], found)
+            streaming.settle(self.plans[i], found)
         for value in values:
             for i in range(value.first, value.last):
                 plan = self.plans[i]
                 plan.holds |= not plan.dst_staged  # a staging producer ends a group, its pair follows
 
 
-def turn(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> None:
+def make_resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> None:
     """Let one operand be found in L2, or the result be left there."""
     if end.side == RESULT:
         plan.result = region

@@ -1,4 +1,4 @@
-"""Search for the cheapest form of a program: whole maps, or some of its tasks in stripes of rows."""
+"""Search for the cheapest variant of a program: whole maps, or some of its tasks in stripes of rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass
 
+from hexane.codegen.memory.analysis import StripeAnalysis
+from hexane.codegen.memory.facts import BOTH, OFF
+from hexane.codegen.memory.placement import make_resident
+from hexane.codegen.memory.selection import ResidencyProgram, room_of
+from hexane.codegen.memory.striping import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, StripedRun, Striping
+from hexane.codegen.memory.traffic import Cost, Price, total
+from hexane.codegen.memory.values import found_in_l2
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.choice import ResidencyProgram, room_of
-from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, BandedRun, Cuts, Depth
-from hexane.codegen.residency.ground import Ground
-from hexane.codegen.residency.memo import BOTH, OFF
-from hexane.codegen.residency.moved import Cost, Price, total
-from hexane.codegen.residency.stay import turn
-from hexane.codegen.residency.values import found_in_l2
 
 ROUNDS = 3
-"""How often bands are tried with fewer pieces."""
+"""How often stripes are tried with fewer pieces."""
 TRIES = 6
 """Tensors of which it is tried whether they should rather stay."""
 PATIENCE = 2
@@ -29,8 +29,8 @@ STAYS = {SOURCE: OFF[SOURCE], SECOND: OFF[SECOND], RESULT: OFF[RESULT] | BOTH[RE
 
 
 @dataclass(frozen=True)
-class WrittenForm:
-    """One way to write a program, what it is expected to cost, and the bands that it has."""
+class Variant:
+    """One way to write a program, what it is expected to cost, and the stripes that it has."""
 
     program: ResidencyProgram
     cost: Cost
@@ -39,28 +39,30 @@ class WrittenForm:
 
 def cheapest(
     program: ResidencyProgram, price: Price, take: Callable[[Cuts], ResidencyProgram] | None, *, tries: int = TRIES
-) -> WrittenForm | None:
+) -> Variant | None:
     """The form of a program that costs least; None where it is as it is.
 
     ``take`` makes a program of cut plans; without it nothing is cut. At most ``tries`` tensors that go through DRAM are
     tried, one after the other, those first that move most: what would the program cost if this one stayed, others made
-    room, and tasks went in bands where it left them too little?
+    room, and tasks went in stripes where it left them too little?
     """
     if len(program.plans) < 2:
         return None
-    ground = Ground(program.target, program.plans, program.held, program.identity, program.stored, price, program.memo)
-    slowest, best = total(expected(program, price)).us, _form(program, ground, take)
+    analysis = StripeAnalysis(
+        program.target, program.plans, program.held, program.identity, program.stored, price, program.memo
+    )
+    slowest, best = total(expected(program, price)).us, _form(program, analysis, take)
     tried: set[tuple[Hashable, bool]] = set()
     in_vain = 0
     for _ in range(0 if program.policy.eager else tries):
-        keys = ((key, late) for key in _detours(best, program) for late in (False, True))
+        keys = ((key, late) for key in _spills(best, program) for late in (False, True))
         at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
         if at is None or in_vain == PATIENCE:
             break
         tried.add(at)
         first, late = best.program.first | {at[0]}, best.program.late | ({at[0]} if at[1] else set())
         most = min(slowest, (1 + MOST_LOSS) * best.cost.us)
-        other = _form(program.preferring(first, late), ground, take, most)
+        other = _form(program.preferring(first, late), analysis, take, most)
         if other.cost.us <= most and other.cost.weighed() < best.cost.weighed():
             best, in_vain = other, 0
         else:
@@ -68,7 +70,7 @@ def cheapest(
     return best
 
 
-def _detours(form: WrittenForm, program: ResidencyProgram) -> list[Hashable]:
+def _spills(form: Variant, program: ResidencyProgram) -> list[Hashable]:
     """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
     moved: dict[Hashable, int] = {}
     plans = form.program.plans
@@ -84,39 +86,42 @@ def _detours(form: WrittenForm, program: ResidencyProgram) -> list[Hashable]:
 
 
 def _form(
-    program: ResidencyProgram, ground: Ground, take: Callable[[Cuts], ResidencyProgram] | None, most: float = 0.0
-) -> WrittenForm:
-    """A program with runs of tasks in bands where that is cheaper than whole maps through DRAM.
+    program: ResidencyProgram,
+    analysis: StripeAnalysis,
+    take: Callable[[Cuts], ResidencyProgram] | None,
+    most: float = 0.0,
+) -> Variant:
+    """A program with runs of tasks in stripes where that is cheaper than whole maps through DRAM.
 
     What then stays in L2 is not known before the plans are cut: pieces that lose in the end are left whole, and so is
     everything if the program would be slower. A program that takes no more than ``most`` us is left as it is: pieces
     that lose may be what lets the first tensors stay.
     """
-    price = ground.price
+    price = analysis.price
     gain = EAGER_GAIN if program.policy.eager else LEAST_GAIN
-    depth = Depth(ground, program.intent, room_of(program), gain, program.first)
-    pieces = depth.pieces() if take is not None else []
+    striping = Striping(analysis, program.intent, room_of(program), gain, program.first)
+    pieces = striping.pieces() if take is not None else []
     for _ in range(ROUNDS):
         if not pieces or take is None:
             break
-        cuts = depth.cut(pieces)
+        cuts = striping.cut(pieces)
         if len(cuts.plans) > program.target.most_tasks:
             pieces = _fewer(pieces, len(cuts.plans) - program.target.most_tasks)
             continue
         name = tuple([(piece.first, piece.last, piece.count) for piece in pieces])
-        cut = (ground.cuts.get(name) or take(cuts)).preferring(program.first, program.late)
-        ground.cuts[name] = cut
+        cut = (analysis.cuts.get(name) or take(cuts)).preferring(program.first, program.late)
+        analysis.cuts[name] = cut
         costs = expected(cut, price)
         if program.policy.eager or total(costs).us <= most:
-            return WrittenForm(cut, total(costs), cuts)
+            return Variant(cut, total(costs), cuts)
         better = winning(pieces, cuts, costs, expected(program, price))
         if better == pieces:
-            return WrittenForm(cut, total(costs), cuts)
+            return Variant(cut, total(costs), cuts)
         pieces = better
-    return WrittenForm(program, total(expected(program, price)))
+    return Variant(program, total(expected(program, price)))
 
 
-def _fewer(pieces: list[BandedRun], over: int) -> list[BandedRun]:
+def _fewer(pieces: list[StripedRun], over: int) -> list[StripedRun]:
     """Without those that save least for the tasks that they add, until there are ``over`` tasks less."""
     kept = sorted(pieces, key=lambda p: p.saves / _adds(p))
     while kept and over > 0:
@@ -124,22 +129,22 @@ def _fewer(pieces: list[BandedRun], over: int) -> list[BandedRun]:
     return sorted(kept, key=lambda p: p.first)
 
 
-def _adds(piece: BandedRun) -> int:
+def _adds(piece: StripedRun) -> int:
     return (piece.count - 1) * (piece.last - piece.first + 1)
 
 
-def winning(pieces: list[BandedRun], cuts: Cuts, cut: list[Cost], whole: list[Cost]) -> list[BandedRun]:
+def winning(pieces: list[StripedRun], cuts: Cuts, cut: list[Cost], whole: list[Cost]) -> list[StripedRun]:
     """The pieces that are worth it, by what each task of the cut program and of the whole one costs."""
     of_origin = [Cost(0.0, 0)] * len(whole)
     for origin, cost in zip(cuts.origins, cut):
         of_origin[origin] = of_origin[origin].plus(cost)
     runs, lost = [], []
     for piece in pieces:
-        banded = total(of_origin[piece.first : piece.last + 1])
+        striped = total(of_origin[piece.first : piece.last + 1])
         plain = total(whole[piece.first : piece.last + 1])
-        if banded.weighed() < plain.weighed():
+        if striped.weighed() < plain.weighed():
             runs.append(piece)
-            lost.append(banded.us - plain.us)
+            lost.append(striped.us - plain.us)
     slower = total(cut).us - total(whole).us
     if len(runs) < len(pieces) or slower <= 0:
         return runs
@@ -154,12 +159,12 @@ def winning(pieces: list[BandedRun], cuts: Cuts, cut: list[Cost], whole: list[Co
 def expected(program: ResidencyProgram, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
-        vars(program)["expected"] = program.memo.costs_of(_turned(program), price)
+        vars(program)["expected"] = program.memo.costs_of(_all_resident(program), price)
     costs: list[Cost] = vars(program)["expected"]
     return costs
 
 
-def _turned(program: ResidencyProgram) -> list[Plan]:
+def _all_resident(program: ResidencyProgram) -> list[Plan]:
     """The tasks with the operands in L2 that are chosen to be there, as far as their prices go: wherever they are."""
     made, facts = list(program.plans), program.facts
     bits = found_in_l2(program.choice[0], len(made))
@@ -167,7 +172,7 @@ def _turned(program: ResidencyProgram) -> list[Plan]:
     for value in program.choice[0] if new else ():
         for end, region in zip(value.ends, value.regions):
             if end.index in new:
-                turn(new[end.index], end, region, value)
+                make_resident(new[end.index], end, region, value)
     for i, plan in new.items():
         facts[i].turned[bits[i]] = plan
     return [facts[i].turned[found] if found else made[i] for i, found in enumerate(bits)]

@@ -1,4 +1,4 @@
-"""Locked pairs: a task of one unit that runs patch by patch behind the task of the other unit that makes its operand.
+"""Pipelined pairs (``locked-pairs``): a task runs patch by patch behind the other unit's task that makes its operand.
 
 While the neural cores make a map, the planar engine can already work on the patches that are done, and the other way
 round (docs/reference/engine-h13.md 12.1, ``Dependent``, with the pairs that Apple's programs show). Here every task
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from hexane.chips import Evidence, Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
+from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operands_of
 from hexane.codegen.operations import (
     UNHINTED,
@@ -28,7 +29,6 @@ from hexane.codegen.operations import (
     SourceType,
 )
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.hazards import FLAGS, meets, touched
 from hexane.cost.kernel import passes
 
 NOTE = "patch by patch behind the task before it"
@@ -46,7 +46,7 @@ Price = Callable[[Sequence[Plan]], float]
 
 
 @dataclass
-class Locks:
+class PairPolicy:
     """True where two tasks would gain as a pair, should all that they read and write stay in L2."""
 
     price: Price
@@ -54,7 +54,7 @@ class Locks:
     _known: dict[tuple[Plan, Plan], bool] = field(default_factory=dict)
 
     def __call__(self, leader: Plan, follower: Plan) -> bool:
-        if not could_lock(leader, follower, self.limits):
+        if not can_pipeline(leader, follower, self.limits):
             return False
         key = leader, follower
         if key not in self._known:
@@ -66,7 +66,7 @@ class Locks:
         return self._known[key]
 
 
-def lock_pairs(plans: Sequence[Plan], locks: Locks) -> int:
+def pipeline_pairs(plans: Sequence[Plan], locks: PairPolicy) -> int:
     """Lock every pair that can be and gains by it, first come first served; how many were locked."""
     count = 0
     free = True  # whether the task before leads or follows in no pair
@@ -109,7 +109,7 @@ def _take(plan: Plan, made: Plan) -> None:
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
     """Both plans as a pair, in each shape that the room about them allows."""
-    if not could_lock(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
+    if not can_pipeline(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
         return
     if leader.writes.type is not ResultType.STAYS:
         return
@@ -140,7 +140,7 @@ def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
         yield pair
 
 
-def could_lock(leader: Plan, follower: Plan, limits: Generation) -> bool:
+def can_pipeline(leader: Plan, follower: Plan, limits: Generation) -> bool:
     """True where two tasks may be a pair, should the map between them stay in L2."""
     return leader.unit != follower.unit and _leads(leader, limits) and _can_follow(follower, limits)
 

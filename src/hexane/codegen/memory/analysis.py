@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hexane.cached import cached_property
+from hexane.codegen.memory import stripes
+from hexane.codegen.memory.clusters import ResidentOperands
+from hexane.codegen.memory.disjoint import Places, are_disjoint, places_of
+from hexane.codegen.memory.facts import OFF, FactCache
+from hexane.codegen.memory.layout import Grid, RowLayout, grid_of
+from hexane.codegen.memory.rows import Rows, source_of
+from hexane.codegen.memory.stripes import StripedPlans, StripeTasks, Uses, is_last_of_group
+from hexane.codegen.memory.traffic import Cost, Price
+from hexane.codegen.memory.unshare import unshared
+from hexane.codegen.memory.values import Stored
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
 from hexane.codegen.plan import SIDES, Buffer, Plan
-from hexane.codegen.residency import bands
-from hexane.codegen.residency.apart import Places, are_apart, places_of
-from hexane.codegen.residency.bands import Banded, BandRun, Uses, ends_group
-from hexane.codegen.residency.blocks import ResidentEnds
-from hexane.codegen.residency.layout import Grid, RowLayout, grid_of
-from hexane.codegen.residency.loose import loosened
-from hexane.codegen.residency.memo import OFF, Memo
-from hexane.codegen.residency.moved import Cost, Price
-from hexane.codegen.residency.rows import Rows, source_of
-from hexane.codegen.residency.values import Stored
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -31,13 +31,13 @@ Lives = dict[Hashable, tuple[int, int]]
 
 
 @dataclass(eq=False)
-class Band:
-    """One band of a run: each task over its rows, when the buffers of the band live, and the bytes that these take.
+class Stripe:
+    """One stripe of a run: each task over its rows, when the buffers of the stripe live, and the bytes that these take.
 
     ``least``: bytes of L2 that each operand takes while it passes through, in the lowest tile.
     """
 
-    run: BandRun
+    run: StripeTasks
     parts: dict[int, Plan]
     lives: Lives
     buffers: dict[int, int]
@@ -58,37 +58,37 @@ class Band:
 
 
 @dataclass(eq=False)
-class Ground:
+class StripeAnalysis:
     """The tasks of a program, with the walks that can be cut by rows."""
 
     target: Target
     whole_plans: Sequence[Plan]
-    held: ResidentEnds
+    held: ResidentOperands
     identity: Callable[[Buffer, int], Hashable]
     stored: Callable[[Hashable], Stored]
     price: Price
-    memo: Memo
+    memo: FactCache
     pieces: dict[Hashable, Any] = field(default_factory=dict)
     """The pieces of runs that a search has found, by all that they depend on."""
-    banded: dict[Hashable, Any] = field(default_factory=dict)
-    """Cost and piece of runs in bands, in the same way."""
+    striped: dict[Hashable, Any] = field(default_factory=dict)
+    """Cost and piece of runs in stripes, in the same way."""
     cuts: dict[Hashable, Any] = field(default_factory=dict)
-    """Programs in bands that a search has made, by their pieces."""
+    """Programs in stripes that a search has made, by their pieces."""
     marks: dict[Hashable, int] = field(default_factory=dict)
-    """All that bands may depend on at a task -> a number for it."""
+    """All that stripes may depend on at a task -> a number for it."""
 
     def __post_init__(self) -> None:
-        self.plans, together = loosened(self.whole_plans, self.held)
+        self.plans, together = unshared(self.whole_plans, self.held)
         self.opens = {first for first, _ in together}
-        self.begin = self.opens | {last for _, last in together if ends_group(self.plans, last)}
+        self.begin = self.opens | {last for _, last in together if is_last_of_group(self.plans, last)}
         self.finish = {last for _, last in together}
-        self.runs = bands.runs(self.plans)
-        self._runs: dict[tuple[int, int], BandRun | None] = {}
-        self._bands: dict[tuple[int, int, int], Band | None] = {}
+        self.runs = stripes.runs(self.plans)
+        self._runs: dict[tuple[int, int], StripeTasks | None] = {}
+        self._stripes: dict[tuple[int, int, int], Stripe | None] = {}
         self._parts: dict[tuple[int, int, int], Plan] = {}
         self._lines: dict[Hashable, int] = {}
         self._places: dict[tuple[int, str], Places | None] = {}
-        self._cut: dict[tuple[int, int, int], Banded | None] = {}
+        self._cut: dict[tuple[int, int, int], StripedPlans | None] = {}
         self._costs: dict[tuple[Plan, ...], Cost] = {}
 
     @cached_property
@@ -132,7 +132,7 @@ class Ground:
         """The ends that go row by row."""
         found: Uses = {}
         for first, last in self.runs:
-            found |= bands.uses_of(self.plans, self.walks[first : last + 1], self.layouts)
+            found |= stripes.uses_of(self.plans, self.walks[first : last + 1], self.layouts)
         return found
 
     @cached_property
@@ -147,13 +147,13 @@ class Ground:
             and all((end.index, end.side) in self.uses for end in ends)
         }
 
-    def run(self, first: int, last: int) -> BandRun | None:
-        """Tasks that could go in bands together; None where they cannot, or where nothing joins them."""
+    def run(self, first: int, last: int) -> StripeTasks | None:
+        """Tasks that could go in stripes together; None where they cannot, or where nothing joins them."""
         if (first, last) not in self._runs:
             self._runs[first, last] = self._run(first, last)
         return self._runs[first, last]
 
-    def _run(self, first: int, last: int) -> BandRun | None:
+    def _run(self, first: int, last: int) -> StripeTasks | None:
         uses = self.uses
         if any((i, SOURCE) not in uses or (i, RESULT) not in uses for i in range(first, last + 1)):
             return None
@@ -164,14 +164,14 @@ class Ground:
             return None
         sides = [(i, side) for i in range(first, last + 1) for side in SIDES if (i, side) in uses]
         inner = {uses[place].key for place in sides if self._within(uses[place].key, first, last)}
-        run = BandRun(self.target, self.plans, first, last, uses, inner)
+        run = StripeTasks(self.target, self.plans, first, last, uses, inner)
         return run if self._ordered(run, sides) else None
 
     def _within(self, key: Hashable, first: int, last: int) -> bool:
         span = self.spans.get(key)
         return span is not None and first <= span[0] and span[1] <= last
 
-    def _ordered(self, run: BandRun, sides: Sequence[tuple[int, str]]) -> bool:
+    def _ordered(self, run: StripeTasks, sides: Sequence[tuple[int, str]]) -> bool:
         """True where no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
         before: dict[Hashable, list[tuple[int, str]]] = {}
         for place in sides:
@@ -179,7 +179,7 @@ class Ground:
             if key in run.inner or key is None:
                 continue
             others = before.setdefault(key, [])
-            if place[1] == RESULT and not all(are_apart(self._place(place), self._place(other)) for other in others):
+            if place[1] == RESULT and not all(are_disjoint(self._place(place), self._place(other)) for other in others):
                 return False
             others.append(place)
         return True
@@ -192,15 +192,15 @@ class Ground:
             self._places[at] = None if grid is None else places_of(end.dma, end.extents, end.element, grid)
         return self._places[at]
 
-    def band(self, run: BandRun, count: int) -> Band | None:
-        """A band in the middle of ``count``; None where one has a window with no row."""
+    def stripe(self, run: StripeTasks, count: int) -> Stripe | None:
+        """A stripe in the middle of ``count``; None where one has a window with no row."""
         at = run.first, run.last, count
-        if at not in self._bands:
+        if at not in self._stripes:
             found = run.needs(count // 2, count)
-            self._bands[at] = None if found is None or not found[0] else self._band(run, *found)
-        return self._bands[at]
+            self._stripes[at] = None if found is None or not found[0] else self._stripe(run, *found)
+        return self._stripes[at]
 
-    def _band(self, run: BandRun, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
+    def _stripe(self, run: StripeTasks, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Stripe:
         lives: Lives = {}
         for i, key in run.joins:
             if i in rows and key in inner:
@@ -213,7 +213,7 @@ class Ground:
                 if i in buffers:
                     buffers[i] += sizes[key]
         least = {i: self.memo.of(plan).least_moved for i, plan in parts.items()}
-        return Band(run, parts, lives, buffers, least, max(r.height for r in rows.values()))
+        return Stripe(run, parts, lives, buffers, least, max(r.height for r in rows.values()))
 
     def line_bytes(self, key: Hashable) -> int:
         """Bytes of L2 that one row of all images and channels of a buffer takes."""
@@ -231,12 +231,12 @@ class Ground:
             made.h, made.hout, made.tile = height, rows.height, rows.height
         return self._parts[at]
 
-    def in_bands(self, first: int, last: int, count: int) -> Banded | None:
-        """Tasks in bands; None where they cannot be."""
+    def in_stripes(self, first: int, last: int, count: int) -> StripedPlans | None:
+        """Tasks in stripes; None where they cannot be."""
         at = first, last, count
         if at not in self._cut:
             run = self.run(first, last)
-            made = None if run is None else run.in_bands(count, str(first))
+            made = None if run is None else run.in_stripes(count, str(first))
             if made is not None and first not in self.opens:
                 _hold(made, first)
             self._cut[at] = made
@@ -246,13 +246,13 @@ class Ground:
         """The cost of a whole task that finds or leaves some operands (bits of ``memo.OFF``) in L2."""
         return self.cost([self.memo.without(self.whole_plans[i], off)])
 
-    def banded_cost(self, band: Band, off: tuple[int, ...]) -> Cost:
-        """The cost of one band whose tasks find or leave some operands in L2."""
-        if off not in band.costs:
-            first = band.run.first
-            plans = [self.memo.without(plan, off[i - first]) for i, plan in band.parts.items()]
-            band.costs[off] = self.memo.cost_of(plans, self.price)
-        return band.costs[off]
+    def striped_cost(self, stripe: Stripe, off: tuple[int, ...]) -> Cost:
+        """The cost of one stripe whose tasks find or leave some operands in L2."""
+        if off not in stripe.costs:
+            first = stripe.run.first
+            plans = [self.memo.without(plan, off[i - first]) for i, plan in stripe.parts.items()]
+            stripe.costs[off] = self.memo.cost_of(plans, self.price)
+        return stripe.costs[off]
 
     def cost(self, plans: Sequence[Plan]) -> Cost:
         """The cost of some tasks, one after the other."""
@@ -262,8 +262,8 @@ class Ground:
         return self._costs[names]
 
 
-def _hold(parts: Banded, first: int) -> None:
-    """The group of the first task goes on until its last band has found what the group left in L2."""
+def _hold(parts: StripedPlans, first: int) -> None:
+    """The group of the first task goes on until its last stripe has found what the group left in L2."""
     last = max(place for place, origin in enumerate(parts.origins) if origin == first)
     for plan in parts.plans[:last]:
         plan.holds = True

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
+from hexane.codegen.memory.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, held, operands_of
 from hexane.codegen.operations import After, PeKind, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
 from hexane.errors import Reason, UnsupportedError
 
 KINDS = VECTOR, KEPT, LOADED = range(3)
