@@ -20,7 +20,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--repeat", type=int, default=7)
 arguments = parser.parse_args()
-os.environ["NUMBA_NUM_THREADS"] = str(arguments.threads)
+os.environ["HEXANE_THREADS"] = str(arguments.threads)
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
 
 import numpy as np  # noqa: E402

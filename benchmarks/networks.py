@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--wild", action="store_true", help="the zoo's weights as drawn, not scaled")
     options = parser.parse_args()
-    os.environ.setdefault("NUMBA_NUM_THREADS", str(options.threads))
+    os.environ["HEXANE_THREADS"] = str(options.threads)
     import onnx
 
     for name in options.names:

@@ -47,7 +47,7 @@ from hexane.arithmetic.fast.planes import Planes
 from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE
 from hexane.arithmetic.fast.results import copy_lines, finish_units
 from hexane.arithmetic.fast.targets import VectorKernels
-from hexane.arithmetic.fast.vector_depthwise import LEAST_SEEN, UNROLLED
+from hexane.arithmetic.fast.vector_depthwise import CHAINS, LEAST_SEEN, UNROLLED
 from hexane.arithmetic.formats import halfwords
 
 MAGIC = 1.5 * 2.0**36
@@ -176,7 +176,7 @@ def _decode(kernels, x, n, c, geometry, run, values, seen, line):
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
     image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
-    seen[:LEAST_SEEN], seen[LEAST_SEEN:] = 0, 0xFFFF
+    seen[:LEAST_SEEN], seen[LEAST_SEEN : 2 * LEAST_SEEN] = 0, 0xFFFF
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
             j0, y0 = max(0, -((px - left) // sx)), max(0, -((py - top) // sy))
@@ -251,7 +251,8 @@ def _convolve(
     oh, ow = out.shape[2:]
     planes = run.phases[0] * run.phases[1] * run.plane
     values = np.zeros(inputs * planes + run.room, np.float32)
-    halfwords, line = np.empty(2 * LEAST_SEEN, np.uint16), np.empty(x.shape[3] + 1, np.uint16)
+    halfwords = np.empty(2 * CHAINS * LEAST_SEEN, np.uint16)
+    line = np.empty(x.shape[3] + 1, np.uint16)
     units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
     largest, least = np.empty(inputs, np.float64), np.empty(1, np.float32)
     for n in range(x.shape[0]):

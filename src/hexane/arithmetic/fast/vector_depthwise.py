@@ -33,6 +33,9 @@ UNROLLED = 4
 LEAST_SEEN = 16
 """Halfwords from the largest magnitudes that were seen to the least: as many as any vector has lanes."""
 
+CHAINS = 4
+"""Places for what was seen, in turn: a vector that is written waits long before it can be read again."""
+
 
 def build_decode(module: ir.Module, shape: VectorShape, name: str, *, step: int) -> None:
     """name(source, apart, lines, n, values, pitch, seen): `lines` times n halfwords to float32, a step from zero.
@@ -40,25 +43,39 @@ def build_decode(module: ir.Module, shape: VectorShape, name: str, *, step: int)
     source: lines `apart` bytes from one to the next, in which one in `step` (1 or 2) halfwords is taken, the first and
     the last among them. values: n in every `pitch`; up to a vector behind a line becomes zero before the next one is
     written. seen: magnitudes in lanes, the largest (uint16), and from `LEAST_SEEN` on the least, each less 1, so that
-    zero is the largest there. lines, n > 0.
+    zero is the largest there; behind these, room for `CHAINS` - 1 times as much. lines, n > 0.
     """
     byte, short = ir.IntType(8), ir.IntType(16)
     line = _decode_line(module, shape, f"{name}_line", step)
     kind = [byte.as_pointer(), I64, I64, I64, I32.as_pointer(), I64, short.as_pointer()]
     function = ir.Function(module, ir.FunctionType(VOID, kind), name)
     source, apart, lines, n, values, pitch, halfwords = function.args
-    builder, y = loop(function, function.append_basic_block(), lines, 1)
+    vector = ir.VectorType(short, shape.lanes)
+
+    def seen(builder: ir.IRBuilder, chain: int, first: int) -> ir.Value:
+        return vector_pointer(builder, halfwords, ir.Constant(I64, 2 * LEAST_SEEN * chain + first), vector)
+
+    entry = ir.IRBuilder(function.append_basic_block())
+    for chain in range(1, CHAINS):
+        for first, neutral in ((0, 0), (LEAST_SEEN, 0xFFFF)):
+            entry.store(constant(vector, neutral), seen(entry, chain, first)).align = 2
+    builder, y = loop(function, entry.block, lines, 1)
     begin = builder.bitcast(builder.gep(source, [builder.mul(y, apart)]), short.as_pointer())
-    builder.call(line, [begin, n, builder.gep(values, [builder.mul(y, pitch)]), halfwords])
+    builder.call(line, [begin, n, builder.gep(values, [builder.mul(y, pitch)]), halfwords, y])
     builder, _ = close(builder, y, lines, 1)
+    for first, sign in ((0, ">"), (LEAST_SEEN, "<")):
+        value, *others = (load(builder, seen(builder, chain, first), 2) for chain in range(CHAINS))
+        for other in others:
+            value = builder.select(builder.icmp_unsigned(sign, value, other), value, other)
+        builder.store(value, seen(builder, 0, first)).align = 2
     builder.ret_void()
 
 
 def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) -> ir.Function:
     short = ir.IntType(16)
-    kind = [short.as_pointer(), I64, I32.as_pointer(), short.as_pointer()]
+    kind = [short.as_pointer(), I64, I32.as_pointer(), short.as_pointer(), I64]
     function = ir.Function(module, ir.FunctionType(VOID, kind), name)
-    source, n, values, halfwords = function.args
+    source, n, values, halfwords, y = function.args
 
     def every(builder: ir.IRBuilder, i: ir.Value, lanes: int, masked: bool) -> ir.Value:
         """Every second halfword, without a look behind the last."""
@@ -85,8 +102,10 @@ def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) ->
         store_lanes(builder, bits, values, i, 4, None)
         magnitude = builder.and_(halves, constant(vector, 0x7FFF))
         less = builder.sub(magnitude, constant(vector, 1))
+        turn = builder.add(y, builder.udiv(i, ir.Constant(I64, shape.lanes)))
+        chain = builder.mul(builder.and_(turn, ir.Constant(I64, CHAINS - 1)), ir.Constant(I64, 2 * LEAST_SEEN))
         for first, value, sign in ((0, magnitude, ">"), (LEAST_SEEN, less, "<")):
-            place = vector_pointer(builder, halfwords, ir.Constant(I64, first), vector)
+            place = vector_pointer(builder, halfwords, builder.add(chain, ir.Constant(I64, first)), vector)
             before = load(builder, place, 2)
             builder.store(builder.select(builder.icmp_unsigned(sign, value, before), value, before), place).align = 2
 
