@@ -99,3 +99,13 @@ def test_an_operand_beyond_l2(target):
     given = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
     wanted = graph.evaluate({name: x.astype(np.float32) for name, x in given.items()})["y"]
     assert np.abs(agreed(program, given)["y"] - wanted).max() <= 0.01 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("turned_y", [False, True])
+def test_one_planar_copy_stages_all_batches_on_h13(turned_y):
+    graph, shapes = product((3,), 64, 32, 48, False, turned_y)
+    program = run(graph, shapes, "h13", 7 if turned_y else 4)
+    given = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    assert np.array_equal(program.run(given)["y"], program.run(given, level="graph")["y"])
+    units = [plan.unit for plan in program.segments[0].plans]
+    assert units[0] == "PE" and "PE" not in units[1:]

@@ -65,8 +65,10 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
         for rx, rw, ry in reversed(pairs):
             _by_single_rows(fragment, rx, rw, ry, turned_y, epilogue)
         return fragment
-    for rx, rw, ry in reversed(pairs):
-        product(fragment, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale)
+    staged = None if turned_x or a.n * a.c < len(pairs) else _stage_batches(fragment, pairs)
+    for i, (rx, rw, ry) in reversed(list(enumerate(pairs))):
+        kernel = None if staged is None else replace(staged, offset=staged.offset + i * staged.group)
+        product(fragment, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale, staged=kernel)
     if len(pairs) > 1:
         fragment.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
     return fragment
@@ -92,6 +94,26 @@ def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[MatrixRows, Matrix
     return batches
 
 
+def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixRows, MatrixRows]]) -> Dma | None:
+    """The first operands of all batches to scratch by one planar copy, as on H14 (engine-h14, batched products): a
+    change of the unit, not two for each batch. None where a product stages nothing, or stages on the cores.
+    """
+    x = pairs[0][0]
+    lanes = lanes_of(fragment.target, x.m)
+    cores = fragment.limits.cores
+    if len(pairs) == 1 or not cores < x.m <= cores * lanes or 2 * x.k * lanes > fragment.limits.kernel_bytes_per_core:
+        return None
+    row = up(2 * lanes * x.k, 64)
+    group = x.m // lanes * row
+    walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
+    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, dst=walk)
+    step = x.m * x.stride
+    plan.src = replace(x.walk(), depth=step, group=step)
+    tasks.streams_out(fragment.target, plan, tasks.pe_source(plan, 0), explicit=False)
+    fragment.add(plan)
+    return walk
+
+
 def product(
     fragment: Fragment,
     x: MatrixRows,
@@ -101,8 +123,9 @@ def product(
     turned_x: bool,
     turned_y: bool,
     scale: float = 1.0,
+    staged: Dma | None = None,
 ) -> None:
-    """One matrix product with M a multiple of 16 (§13.2)."""
+    """One matrix product with M a multiple of 16 (§13.2); ``staged``: its kernel, where the first task wrote it."""
     m, k = (x.k, x.m) if turned_x else (x.m, x.k)
     if m == fragment.limits.cores and not turned_x:
         _unstaged(fragment, x, w, y, turned_y, scale)
@@ -114,10 +137,11 @@ def product(
         )
     per_task = fragment.limits.cores * lanes
     count = -(-m // per_task)
-    start = len(fragment.plans)
     planar = count == 1 and not turned_x
-    staged = stage(fragment, x, m, k, lanes, turned=turned_x, planar=planar)
-    after = fragment.plans[start] if planar else None
+    start = 0 if staged is not None else len(fragment.plans)
+    if staged is None:
+        staged = stage(fragment, x, m, k, lanes, turned=turned_x, planar=planar)
+    after = fragment.plans[start] if planar and start == len(fragment.plans) - 1 else None
     held, end = None, 0
     if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > fragment.limits.l2_bytes:
         w = _turn_through_scratch(fragment, w, after)
@@ -280,7 +304,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
             tasks.choose_shape(
                 fragment.target, plan, weighted=fragment.target.choices.small_patch, kernel_bytes=core_bytes
             )
-            after = staging if staging.unit == "PE" else None
+            after = staging if staging.unit == "PE" and start == len(fragment.plans) - 1 else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
             scratch = isinstance(w, Interleaved)
             waits = After.NOTHING if scratch or product.settled else After.NE
