@@ -253,7 +253,8 @@ def plant(fault: Fault) -> None:
     hook = HOOK.format(text=str(folder / "changed.py"), path=str(fault.path), name=name)
     (folder / "sitecustomize.py").write_text(hook, "utf-8")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    if "arithmetic" in fault.path.parts:  # compiled code of the file as it stands must not be taken for it
+    if "arithmetic" in fault.path.parts or "@compiled" in planted(fault):
+        # compiled code of the file as it stands must not be taken for it
         os.environ["NUMBA_CACHE_DIR"] = str(folder)
     exec(hook, {"__name__": "hook"})
 

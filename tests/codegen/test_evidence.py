@@ -64,3 +64,25 @@ def test_other_biases_are_a_row_in_front_of_the_weights(bias: list[float], k: in
     agreed(program, inputs)
     (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
     assert plan.acc_bias == 0 and "table before bias" in plan.note
+
+
+def a_part_is_read(b: GraphBuilder, x, y):
+    part = b.slice_by_size(x=y, begin=[0, 8, 0, 0], size=[1, 8, 16, 16])
+    return b.relu(x=part), b.conv(x=y, weight=np.ones((16, 32, 1, 1), np.float16))
+
+
+def parts_are_written(b: GraphBuilder, x, y):
+    joined = b.concat(values=(b.tanh(x=y), y), axis=1)
+    return (b.conv(x=joined, weight=np.ones((16, 64, 1, 1), np.float16)),)
+
+
+@pytest.mark.parametrize(("users", "marked"), [(a_part_is_read, [0, 1, 0]), (parts_are_written, [1, 1, 0])])
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_tasks_that_use_a_part_of_a_resident_tensor_are_inferred(users, marked: list[int], chip: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 32, 16, 16), "fp16")
+    y = b.conv(x=x, weight=np.ones((32, 32, 3, 3), np.float16), pad_type="same")
+    b.output(*users(b, x, y))
+    (segment,) = hexane.compile(b.graph, chip).segments
+    assert [plan.evidence is Evidence.INFERRED for plan in segment.plans] == [bool(mark) for mark in marked]
+    assert ["part of a tensor that stays in L2" in plan.note for plan in segment.plans] == [bool(m) for m in marked]
