@@ -30,6 +30,15 @@ def test_the_originals_open() -> None:
     assert [survives(data, text=True) for data in ORIGINALS] == ["opened"] * len(ORIGINALS)
 
 
+def test_a_load_command_has_eight_bytes_at_least() -> None:
+    (size,) = struct.unpack_from("<I", MADE[0], 0x14)
+    with pytest.raises(FormatError) as caught:
+        read_hwx(_with(MADE[0], 0x10, "I", size // 8))
+    assert "do not fit" not in str(caught.value)
+    with pytest.raises(FormatError, match="do not fit"):
+        read_hwx(_with(MADE[0], 0x10, "I", size // 8 + 1))
+
+
 @given(spoiled(ORIGINALS))
 @settings(max_examples=250, **CALM)
 def test_spoiled_files(data: bytes) -> None:
