@@ -1,4 +1,4 @@
-"""Walks through a grid as places axis by axis: what is said to be apart, or covered, is so place by place."""
+"""Walks through a grid as places axis by axis: what is said to be disjoint, or covered, is so place by place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hexane.codegen.residency.apart import EvenSteps, Places, are_apart, covers
+from hexane.codegen.memory.disjoint import EvenSteps, Places, are_disjoint, covers
 
 steps = st.builds(EvenSteps, st.integers(0, 6), st.integers(1, 3), st.integers(1, 4))
 walks = st.tuples(steps, steps, steps, st.builds(EvenSteps, st.integers(0, 6), st.just(1), st.integers(1, 6)))
@@ -23,18 +23,18 @@ def rows(start: int, many: int, step: int = 1, channels: int = 4) -> Places:
 
 
 @given(walks, walks)
-def test_what_is_apart_has_no_place_in_common(ours: Places, theirs: Places) -> None:
+def test_what_is_disjoint_has_no_place_in_common(ours: Places, theirs: Places) -> None:
     common = touched(ours) & touched(theirs)
-    if are_apart(ours, theirs):
+    if are_disjoint(ours, theirs):
         assert not common
     elif all(x.step == y.step == 1 for x, y in zip(ours, theirs)):
         assert common
 
 
-def test_rows_in_turns_and_neighbours_are_apart() -> None:
-    assert are_apart(rows(0, 5, step=2), rows(1, 5, step=2)) and not are_apart(rows(0, 5, step=2), rows(4, 5, step=2))
-    assert are_apart(rows(0, 4), rows(4, 4)) and not are_apart(rows(0, 4), rows(3, 4))
-    assert not are_apart(None, rows(0, 1)) and not are_apart(rows(0, 1), None)
+def test_rows_in_turns_and_neighbours_are_disjoint() -> None:
+    assert are_disjoint(rows(0, 5, step=2), rows(1, 5, step=2)) and not are_disjoint(rows(0, 5, step=2), rows(4, 5, step=2))
+    assert are_disjoint(rows(0, 4), rows(4, 4)) and not are_disjoint(rows(0, 4), rows(3, 4))
+    assert not are_disjoint(None, rows(0, 1)) and not are_disjoint(rows(0, 1), None)
 
 
 @given(st.lists(walks, max_size=4), walks)
