@@ -32,7 +32,9 @@ def test_what_is_disjoint_has_no_place_in_common(ours: Places, theirs: Places) -
 
 
 def test_rows_in_turns_and_neighbours_are_disjoint() -> None:
-    assert are_disjoint(rows(0, 5, step=2), rows(1, 5, step=2)) and not are_disjoint(rows(0, 5, step=2), rows(4, 5, step=2))
+    assert are_disjoint(rows(0, 5, step=2), rows(1, 5, step=2)) and not are_disjoint(
+        rows(0, 5, step=2), rows(4, 5, step=2)
+    )
     assert are_disjoint(rows(0, 4), rows(4, 4)) and not are_disjoint(rows(0, 4), rows(3, 4))
     assert not are_disjoint(None, rows(0, 1)) and not are_disjoint(rows(0, 1), None)
 
