@@ -18,10 +18,11 @@ from hexane.chips.measured import values
 from hexane.cost.model import engines_used, time_work
 from hexane.cost.units import STREAM_SHARE, bound_us, weight_rate
 from hexane.cost.work import Layer, Work
-from hexane.errors import HexaneError
+from hexane.errors import HexaneError, UnsupportedError
 from hexane.formats.mil.reader import parse_mil
 from hexane.graph import Graph, Op
 from hexane.timing.from_graph import work_of
+from hexane.timing.job import job_of
 
 WINOGRAD_LEAST = 4 / 9
 """Multiplications of F(2x2, 3x3) over those of the plain form."""
@@ -45,7 +46,9 @@ def test_no_op_of_any_network_is_faster_than_its_bound(chip):
     assert len(layers) > 500
     for layer, engines in layers:
         (timed,) = time_work(Work((layer,)), chip, values(chip), engines=engines)
-        assert timed.cost.us >= bound_us(layer, chip, engines) > 0 or layer.unit not in ("mac", "runtime")
+        bound = bound_us(layer, chip, engines)
+        assert timed.cost.us >= bound, layer
+        assert bound > 0 or layer.unit not in ("mac", "runtime"), layer
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=str)
@@ -90,6 +93,13 @@ def bytes_of_kernels(ops: Iterable[Op]) -> int:
     return sum(2 * prod(kernel.shape) for kernel in kernels if kernel.is_constant and kernel.dtype in ("fp16", "fp32"))
 
 
+def require_bounded(work: Work, chip: Chip) -> None:
+    """Every layer, timed among its neighbours, takes no less than its own bound."""
+    engines = engines_used(work.layers, chip)
+    for layer, timed in zip(work.layers, time_work(work, chip, values(chip), engines=engines), strict=True):
+        assert timed.cost.us >= bound_us(layer, chip, engines) * (1 - 1e-12), (layer, chip.name)
+
+
 class Network(NamedTuple):
     """A network as the model sees it, and what is counted here of it."""
 
@@ -113,8 +123,9 @@ class Network(NamedTuple):
         least = max(
             share * self.multiplications / rate, self.kernel_bytes / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0
         )
-        predicted = sum(timed.us for timed in time_work(self.work, chip, values(chip)))
-        assert predicted >= least, (self.name, chip.name)
+        timed = time_work(self.work, chip, values(chip), engines=engines)
+        assert sum(layer.us for layer in timed) >= least, (self.name, chip.name)
+        require_bounded(self.work, chip)
 
 
 @cache
@@ -155,3 +166,20 @@ def test_no_network_is_faster_than_its_arithmetic(more, chip):
     assert len(more) >= 60
     for network in more:
         network.require_possible(chip)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_no_task_of_a_compiled_network_is_faster_than_its_bound(name, tmp_path):
+    (tmp_path / "x.onnx").write_bytes(light_model(name).SerializeToString())
+    graph, jobs = hexane.load(tmp_path / "x.onnx"), {}
+    for chip in CHIPS:
+        generation = chip.generation_name
+        if generation not in jobs:
+            try:
+                jobs[generation] = job_of(hexane.compile(graph, chip=chip), chip)
+            except UnsupportedError:  # no program is written for it
+                continue
+        for work in jobs[generation].launches:
+            require_bounded(work, chip)
+    assert len(jobs) >= 4

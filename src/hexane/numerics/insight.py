@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.bits import in_dtype
 from hexane.chips import Chip
 from hexane.errors import HexaneError
 from hexane.graph.evaluate import Evaluation
@@ -235,8 +236,7 @@ class _Local:
             return np.asarray(value.data, np.float16)
         if value in self.seen and self.seen[value].dtype == np.float16:
             return self.seen[value]
-        with np.errstate(over="ignore"):
-            return np.asarray(self.float32(value, False), np.float16)
+        return in_dtype(self.float32(value, False), np.dtype(np.float16))
 
 
 class _Numbers:

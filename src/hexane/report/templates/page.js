@@ -77,7 +77,8 @@ const ROWS = {
   tasks: () => D.tasks.map((t) => ({ ...t, id: `${t.segment}.${String(t.index).padStart(4, "0")}`, dropped: t.counters["products dropped"] ?? null, overflow: t.counters["sums overflowed"] ?? null, ends: t.counters["table ends hit"] ?? null, place: "engine", pick: t.op })),
   layers: () => D.layers.map((r) => ({ ...r, place: "engine", pick: r.name })),
 };
-const state = { kind: "ops", sort: null, down: false };
+const MOST = 500; // rows at first: a browser takes seconds for ten thousand
+const state = { kind: "ops", sort: null, down: false, most: MOST };
 function table() {
   const columns = COLUMNS[state.kind], words = $("#filter").value.toLowerCase().split(/\s+/).filter(Boolean), place = $("#place").value;
   let rows = ROWS[state.kind]();
@@ -86,7 +87,9 @@ function table() {
   if (state.sort) { const k = state.sort; rows.sort((a, b) => { const [x, y] = [a[k], b[k]]; if (x == null) return 1; if (y == null) return -1; return (typeof x === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true })) * (state.down ? -1 : 1); }); }
   const head = el("tr"), body = el("tbody");
   columns.forEach(([label, key, form, kind]) => { const th = el("th", { class: form || kind === "n" ? "n" : "", scope: "col" }, label); if (state.sort === key) th.setAttribute("aria-sort", state.down ? "descending" : "ascending"); th.onclick = () => { state.down = state.sort === key ? !state.down : Boolean(form); state.sort = key; table(); }; head.append(th); });
-  rows.forEach((r) => { const tr = el("tr"); columns.forEach(([, key, form, kind]) => { const v = form ? form(r[key]) : r[key] ?? "–"; const td = el("td", { title: kind === "b" ? String(v) : "", class: (form || kind === "n" ? "n " : "") + (kind === "w" ? "w" : "") }); td.append(key === "place" ? el("span", { class: "tag" + (v === "host" ? " host" : "") }, v) : kind === "b" ? brief(v) : kind === "w" ? briefly(v) : String(v)); tr.append(td); }); tr.onclick = () => { if (r.pick) { select(r.pick); $("#network").scrollIntoView(); } }; body.append(tr); });
+  const shown = rows.slice(0, state.most);
+  shown.forEach((r) => { const tr = el("tr"); columns.forEach(([, key, form, kind]) => { const v = form ? form(r[key]) : r[key] ?? "–"; const td = el("td", { title: kind === "b" ? String(v) : "", class: (form || kind === "n" ? "n " : "") + (kind === "w" ? "w" : "") }); td.append(key === "place" ? el("span", { class: "tag" + (v === "host" ? " host" : "") }, v) : kind === "b" ? brief(v) : kind === "w" ? briefly(v) : String(v)); tr.append(td); }); tr.onclick = () => { if (r.pick) { select(r.pick); $("#network").scrollIntoView(); } }; body.append(tr); });
+  if (shown.length < rows.length) { const more = el("button", {}, `${Math.min(10 * MOST, rows.length - shown.length)} more rows`); more.onclick = () => { state.most += 10 * MOST; table(); }; const td = el("td", { colspan: columns.length }); td.append(more); const tr = el("tr"); tr.append(td); body.append(tr); }
   $("#table").replaceChildren(el("thead", {}, head), body);
   $("#count").textContent = rows.length === all ? `${all} rows` : `${rows.length} of ${all} rows`;
 }
@@ -119,5 +122,5 @@ function estimate() {
   rows.forEach((r) => { const i = el("i", { style: `width:${Math.max(1, 100 * r.us / most)}%;background:${color[r.bottleneck] || css("engine")}` }); const name = el("span", { title: r.name }, brief(r.name)); box.append(name, i, el("em", {}, `${num(r.us)} µs, ${r.bottleneck}`)); });
 }
 flow(); errors(); memory(); estimate();
-document.querySelectorAll(".tabs button").forEach((b) => b.onclick = () => { document.querySelectorAll(".tabs button").forEach((o) => o.setAttribute("aria-selected", o === b)); state.kind = b.dataset.kind; state.sort = null; table(); });
+document.querySelectorAll(".tabs button").forEach((b) => b.onclick = () => { document.querySelectorAll(".tabs button").forEach((o) => o.setAttribute("aria-selected", o === b)); state.kind = b.dataset.kind; state.sort = null; state.most = MOST; table(); });
 $("#filter").oninput = table; $("#place").onchange = table; table();
