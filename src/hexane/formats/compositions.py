@@ -149,6 +149,11 @@ class Composer:
             squeeze_mask=[False] * len(old),
         )
 
+    def pick(self, x: Operand, axis: int, at: int) -> Operand:
+        """One place along an axis, without the axis."""
+        shape = type_of(x).shape
+        return self.reshape(self.window(x, {axis: slice(at, at + 1)}), (*shape[:axis], *shape[axis + 1 :]))
+
     def join(self, parts: Sequence[Operand], axis: int) -> Operand:
         """Parts along an axis; a single one as it is."""
         return parts[0] if len(parts) == 1 else self.ops.concat(values=tuple(parts), axis=axis, interleave=False)
@@ -221,6 +226,10 @@ class Composer:
         """``x min(max(x / 6 + 1 / 2, 0), 1)``."""
         return self.ops.mul(x=x, y=self.ops.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5))
 
+    def clamp(self, x: Operand, low: float, high: float) -> Operand:
+        """``min(max(x, low), high)``."""
+        return self.ops.minimum(x=self.ops.maximum(x=x, y=self.like(low, x)), y=self.like(high, x))
+
     def fold(self, op: str, operands: Sequence[Operand]) -> Operand:
         """An op of two operands over any number of them, from the left."""
         total, *rest = operands
@@ -233,7 +242,8 @@ class Composer:
     def log_softmax(self, x: Operand, axis: int) -> Operand:
         """``x - max - log(sum(exp(x - max)))``: exact where softmax underflows."""
         low = self.ops.sub(x=x, y=self.ops.reduce_max(x=x, axes=[axis], keep_dims=True))
-        return self.ops.sub(x=low, y=self.ops.reduce_log_sum_exp(x=low, axes=[axis], keep_dims=True))
+        total = self.ops.reduce_sum(x=self.ops.exp(x=low), axes=[axis], keep_dims=True)
+        return self.ops.sub(x=low, y=self.ops.log(x=total, epsilon=0.0))
 
     def lp_norm(self, x: Operand, p: float, axes: Sequence[int], keep_dims: bool) -> Operand:
         """``(sum |x|^p)^(1 / p)`` over axes."""

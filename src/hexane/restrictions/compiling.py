@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from hexane.chips import Evidence
 from hexane.graph.compressed import is_fixed
@@ -16,6 +17,8 @@ from hexane.restrictions.reports import PublishedReport, Severity, fails, refuse
 from hexane.restrictions.rule import Found, core_ml_rule, hit
 from hexane.restrictions.subject import Statement, Subject, unconverted
 
+compiler_rule = partial(core_ml_rule, evidence=Evidence.APPLE)
+"""Declare a rule that Apple's compiler or runtime said itself."""
 PLANE = 5568 * 5568
 MOST_WEIGHT_BYTES, MUCH_WEIGHT_BYTES = 2_147_483_648, 1_000_000_000
 CPU_MACS_PER_US, ENGINE_MACS_PER_US = 364_500, 6_000_000
@@ -23,11 +26,10 @@ LEAST_SAVING_US = 250
 """Of docs/reference/limits.md: BNNS and engine on M1's table, and twice the price of a segment."""
 
 
-@core_ml_rule(
+@compiler_rule(
     "C1",
     "cut the picture into tiles",
     refused("coremltools 2247", "", None, note="a picture of 5568x5568: ANECCompile() FAILED"),
-    evidence=Evidence.APPLE,
 )
 def large_plane(subject: Subject) -> Found:
     """{value} has planes of {found}, and 5568x5568 is published not to compile"""
@@ -40,11 +42,10 @@ def large_plane(subject: Subject) -> Found:
                     return
 
 
-@core_ml_rule(
+@compiler_rule(
     "C2",
     "cut the network into several of less than 1 GB, or store weights in 4 or 8 bits",
     refused("coremltools 2593", "", None, note="2,525,476,480 bytes exceed the maximum of 2,147,483,648"),
-    evidence=Evidence.APPLE,
 )
 def many_weights(subject: Subject) -> Found:
     """the weights take {found} bytes{known}; the engine's compiler takes {limit} in a file"""
@@ -77,13 +78,12 @@ _LEAVES = (
 BATCH_IN_MESSAGE = 4096
 
 
-@core_ml_rule(
+@compiler_rule(
     "C15",
     "cut the batch into parts of 4,096, or make it another axis",
     refused("Apple's message, 2023", "", None, note="anec.add: N of 1 to 4096"),
     runs("table of Apple's compiler", "", None, note="N of 1 to 65536 from H13 on"),
     runs("executorch 7907", "A16", None, note="anec.transpose, N of 1 to 65536 by its message"),
-    evidence=Evidence.APPLE,
     contested=True,
 )
 def batch_of_additions(subject: Subject) -> Found:
@@ -94,12 +94,11 @@ def batch_of_additions(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=BATCH_IN_MESSAGE, found=shape[0])
 
 
-@core_ml_rule(
+@compiler_rule(
     "C3",
     "give the input one shape, or a package for every shape",
     slow("coremltools 2370", "", None, note="a range runs on the engine with its default shape alone"),
     slow("coremltools 835", "", None, note="A12X: only the default shape"),
-    evidence=Evidence.APPLE,
 )
 def flexible_input(subject: Subject) -> Found:
     """an input may have other shapes ({found}): the engine takes {limit}"""
@@ -117,12 +116,11 @@ def flexible_input(subject: Subject) -> Found:
 _ENUMERATED = (slow("coremltools 1909", "", None, note="175 ms; 20 ms without layer_norm or with a range"),)
 
 
-@core_ml_rule(
+@compiler_rule(
     "C4",
     "give it more work: fuse it with its neighbours, or batch calls",
     slow("M6 study", "M4", 27, note="isolated ops are placed on the CPU: a segment costs 0.125 ms at either edge"),
     slow("Vx 436", "", None, note="a matmul of 4x4x4 is eligible and runs on the CPU"),
-    evidence=Evidence.APPLE,
 )
 def too_little_work(subject: Subject) -> Found:
     """the whole network saves {found} us on the engine, and Core ML asks for {limit}: it is likely to run on the CPU"""
@@ -133,11 +131,10 @@ def too_little_work(subject: Subject) -> Found:
         yield hit(first.place, limit=LEAST_SAVING_US, found=round(saved, 1))
 
 
-@core_ml_rule(
+@compiler_rule(
     "C5",
     "join element-wise ops into fewer, or cut the network",
     slow("M6 study", "M6", 27, note="512 element-wise layers take 179 s to compile, growing with n^3.5"),
-    evidence=Evidence.APPLE,
 )
 def long_chain(subject: Subject) -> Found:
     """{found} element-wise ops in a row: compilation time grows with the power 3.5 of their number"""
@@ -152,11 +149,10 @@ def long_chain(subject: Subject) -> Found:
             yield hit(statement.place, limit=511, found=512)
 
 
-@core_ml_rule(
+@compiler_rule(
     "C6",
     "two convolutions with smaller kernels",
     refused("M6 study", "M4, M6", 27, note="16x16 needs more than 8 GiB of memory to compile, 17x17 is refused"),
-    evidence=Evidence.APPLE,
 )
 def square_kernel(subject: Subject) -> Found:
     """a kernel of {found} takes more than 8 GiB of memory to compile"""
@@ -166,11 +162,10 @@ def square_kernel(subject: Subject) -> Found:
             yield hit(statement.place, limit="15x15", found=f"{shape[-2]}x{shape[-1]}")
 
 
-@core_ml_rule(
+@compiler_rule(
     "C7",
     "a batch of 1, or matmul in place of the convolution",
     refused("ane-guide", "", None, note="batch 1 runs; with 2 the compiler service crashes"),
-    evidence=Evidence.APPLE,
 )
 def batched_runtime_weight(subject: Subject) -> Found:
     """a convolution with computed weights over a batch of {found}: the compiler service crashes"""
@@ -180,11 +175,10 @@ def batched_runtime_weight(subject: Subject) -> Found:
             yield hit(statement.place, limit=1, found=shape[0])
 
 
-@core_ml_rule(
+@compiler_rule(
     "C8",
     "two transposed convolutions whose strides multiply to it",
     refused("coremltools 2450", "", None, note="kernel and stride 16: the program is not made"),
-    evidence=Evidence.APPLE,
 )
 def transposed_stride(subject: Subject) -> Found:
     """conv_transpose with a stride of {found}; 16 is published to be refused, {limit} run"""
@@ -251,12 +245,11 @@ _IN_NO_DECODER = (
 )
 
 
-@core_ml_rule(
+@compiler_rule(
     "C16",
     "look at Core ML's plan on the phone; K * (1 - m) + k * m with a mask is the form of the decoders with most on it",
     runs("CoreML-LLM, LFM2", "", 26, note="970 of 992 ops, slice_update of its one state not among the others"),
     PublishedReport("CoreML-LLM, list of ops", Severity.DISPUTED, systems=(26,), note=_IN_NO_DECODER),
-    evidence=Evidence.APPLE,
     contested=True,
 )
 def written_at_a_place(subject: Subject) -> Found:
@@ -271,12 +264,11 @@ SHORT_CHANNELS = 1024
 """Channels of the short convolution that is published to run on the CPU."""
 
 
-@core_ml_rule(
+@compiler_rule(
     "C17",
     "look at Core ML's plan on the phone; three shifted maps, each times a number per channel, added up",
     slow("CoreML-LLM, LFM2", "", 26, note="ten depthwise kernels of 1x3 over 1,024 channels on the CPU, 5 ms each"),
     runs("Anemll/anemll-forge", "M6", 27, note="the short convolutions of its 48 delta layers, all on the engine"),
-    evidence=Evidence.APPLE,
     contested=True,
 )
 def short_depthwise(subject: Subject) -> Found:
@@ -331,11 +323,10 @@ def endless_product(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=2**42, found=macs)
 
 
-@core_ml_rule(
+@compiler_rule(
     "C11",
     "make the package for iOS 17 (palettes without scales), or scale the result",
     refused("coremltools 2688", "M4", 26, note="mps.dequantize: failed verification when the engine loads it"),
-    evidence=Evidence.APPLE,
 )
 def scaled_palette(subject: Subject) -> Found:
     """a palette with scales (constexpr_blockwise_shift_scale of constexpr_lut_to_dense) is not loaded"""
@@ -345,11 +336,10 @@ def scaled_palette(subject: Subject) -> Found:
             yield hit(statement.place, limit="no scales", found="palette with scales")
 
 
-@core_ml_rule(
+@compiler_rule(
     "C12",
     "convert with compute_precision=FLOAT16",
     slow("Vx 436, 437", "", None, note="no product or attention of fp32 was placed on the engine"),
-    evidence=Evidence.APPLE,
 )
 def float32_product(subject: Subject) -> Found:
     """{op} computes in {found}, and the engine in {limit}: Core ML runs it on the CPU or GPU"""

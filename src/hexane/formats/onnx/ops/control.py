@@ -6,6 +6,7 @@ whose length is known are unrolled.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,34 +137,42 @@ def scan(c: NodeContext) -> object:
         raise GraphError(f"Scan has {len(c)} operands and num_scan_inputs {count}")
     states = [c[index] for index in range(len(c) - count)]
     inputs = [c.need(index) for index in range(len(c) - count, len(c))]
-    axes = c.attr("scan_input_axes", [0] * count)
-    backward = c.attr("scan_input_directions", [0] * count)
+    axes, backward = (c.attr(f"scan_input_{name}", [0] * count) for name in ("axes", "directions"))
     outs = len(body.output) - len(states)
     out_axes = c.attr("scan_output_axes", [0] * outs)
     out_backward = c.attr("scan_output_directions", [0] * outs)
-    states, scans = _steps(c, body, states, inputs, axes, backward, outs)
+    sources = [ScanInput(*source) for source in zip(inputs, axes, backward)]
+    states, scans = _steps(c, body, states, sources)
     ordered = [parts[::-1] if flipped else parts for parts, flipped in zip(scans, out_backward)]
     return (*states, *(stacked(c, parts, axis) for parts, axis in zip(ordered, out_axes)))
 
 
+@dataclass(frozen=True)
+class ScanInput:
+    """An operand of which each step of a scan takes a slice."""
+
+    operand: Operand
+    axis: int = 0
+    backward: bool = False
+
+
 def _steps(
-    c: NodeContext, body: Any, states: list[Any], inputs: list[Operand], axes: list[int], backward: list[int], outs: int
+    c: NodeContext, body: Any, states: list[Any], inputs: list[ScanInput]
 ) -> tuple[list[Any], list[list[Operand]]]:
-    axes = [axis_in(axis, type_of(operand).rank) for axis, operand in zip(axes, inputs)]
-    lengths = {static_shape(c, operand)[axis] for operand, axis in zip(inputs, axes)}
+    """The states after the last step, and the parts of each scan output."""
+    axes = [axis_in(source.axis, type_of(source.operand).rank) for source in inputs]
+    lengths = {static_shape(c, source.operand)[axis] for source, axis in zip(inputs, axes)}
     if len(lengths) != 1:
         raise GraphError(f"scan inputs of lengths {sorted(lengths)}")
     (length,) = lengths
     if length > MAX_STEPS:
         raise Refused(f"it runs {length} steps, more than {MAX_STEPS}")
-    scans: list[list[Operand]] = [[] for _ in range(outs)]
+    scans: list[list[Operand]] = [[] for _ in body.output[len(states) :]]
     for step in range(length):
-        slices = []
-        for operand, axis, flipped in zip(inputs, axes, backward):
-            at = length - 1 - step if flipped else step
-            part = c.window(operand, {axis: slice(at, at + 1)})
-            shape = type_of(part).shape
-            slices.append(c.reshape(part, (*shape[:axis], *shape[axis + 1 :])))
+        slices = [
+            c.pick(source.operand, axis, length - 1 - step if source.backward else step)
+            for source, axis in zip(inputs, axes)
+        ]
         results = run_body(c, body, [*states, *slices])
         states = results[: len(states)]
         for parts, value in zip(scans, results[len(states) :]):
@@ -179,16 +188,10 @@ def _batched_scan(c: NodeContext, body: Any, count: int) -> object:
     operands = [c.need(index) for index in range(1, len(c))]
     states, inputs = operands[: len(operands) - count], operands[len(operands) - count :]
     batch = static_shape(c, inputs[0])[0]
-    outs = len(body.output) - len(states)
     rows = []
     for row in range(batch):
-
-        def pick(operand: Operand, row: int = row) -> Operand:
-            return c.reshape(c.window(operand, {0: slice(row, row + 1)}), type_of(operand).shape[1:])
-
-        state, scans = _steps(
-            c, body, [pick(s) for s in states], [pick(x) for x in inputs], [0] * count, [0] * count, outs
-        )
+        sources = [ScanInput(c.pick(x, 0, row)) for x in inputs]
+        state, scans = _steps(c, body, [c.pick(s, 0, row) for s in states], sources)
         rows.append([*state, *(stacked(c, parts, 0) for parts in scans)])
     return tuple(stacked(c, list(column), 0) for column in zip(*rows))
 

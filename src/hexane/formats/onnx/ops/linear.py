@@ -52,27 +52,25 @@ def batch_normalization(c: NodeContext) -> object:
     epsilon = c.attr("epsilon", 1e-5)
     if c.version < 9 and c.attr("spatial", 1) != 1:
         raise Refused("it normalises every position by itself (spatial = 0)")
+    statistics = {"mean": mean, "variance": variance, "gamma": scale, "beta": bias}
     if c.attr("training_mode", 0):
-        return _training(c, x, scale, bias, mean, variance, epsilon)
+        return _training(c, x, statistics, epsilon)
     if c.version < 14 and len([o for o in c.node.output if o]) > 1:
         raise Refused("it gives running statistics (training)")
-    return c.batch_norm(x, {"mean": mean, "variance": variance, "gamma": scale, "beta": bias}, epsilon)
+    return c.batch_norm(x, statistics, epsilon)
 
 
-def _training(
-    c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float
-) -> tuple:
+def _training(c: NodeContext, x: Operand, statistics: dict[str, Operand], epsilon: float) -> tuple[Operand, ...]:
     """Batch statistics, and the running ones moved towards them."""
     momentum = c.attr("momentum", 0.9)
     axes = [axis for axis in range(type_of(x).rank) if axis != 1]
-    _, own_mean, own_variance = c.moments(x, axes)
-    own_mean, own_variance = (c.ops.squeeze(x=one, axes=axes) for one in (own_mean, own_variance))
-    y = c.batch_norm(x, {"mean": own_mean, "variance": own_variance, "gamma": scale, "beta": bias}, epsilon)
-
-    def moved(old: Operand, new: Operand) -> Operand:
-        return c.ops.add(x=c.scale(old, momentum), y=c.scale(c.cast(new, type_of(old).dtype), 1 - momentum))
-
-    return y, moved(mean, own_mean), moved(variance, own_variance)
+    own = dict(zip(("mean", "variance"), (c.ops.squeeze(x=one, axes=axes) for one in c.moments(x, axes)[1:])))
+    running = []
+    for name, new in own.items():
+        old = statistics[name]
+        step = c.scale(c.cast(new, type_of(old).dtype), 1 - momentum)
+        running.append(c.ops.add(x=c.scale(old, momentum), y=step))
+    return c.batch_norm(x, statistics | own, epsilon), *running
 
 
 @onnx_op("InstanceNormalization")

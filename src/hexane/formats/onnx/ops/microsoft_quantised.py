@@ -9,6 +9,7 @@ from hexane.formats.compositions import Refused, axis_in
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.quantised import (
     KEPT_ELEMENTS,
+    AffineCode,
     blockwise,
     dequantise,
     dequantize_linear,
@@ -27,13 +28,13 @@ onnx_op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 
 def real(c: NodeContext, first: int) -> Operand:
     """Inputs ``first`` to ``first + 2`` (data, scale, zero point) as float32."""
-    return dequantise(c, c.need(first), c.need(first + 1), c[first + 2], 0, 0, "fp32")
+    return dequantise(c, c.need(first), AffineCode(c.need(first + 1), c[first + 2]), "fp32")
 
 
 def back(c: NodeContext, y: Operand, scale_at: int) -> Operand:
     """A float result quantised by the inputs ``scale_at`` and the one behind it."""
     zero = c[scale_at + 1]
-    return quantise(c, y, c.need(scale_at), zero, 0, 0, "uint8" if zero is None else type_of(zero).dtype)
+    return quantise(c, y, AffineCode(c.need(scale_at), zero), "uint8" if zero is None else type_of(zero).dtype)
 
 
 @onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
@@ -97,28 +98,20 @@ def _scalar(c: NodeContext, index: int) -> Operand:
 def matmul_integer_to_float(c: NodeContext) -> Operand:
     """Integer product times both scales, plus a bias."""
     a, b, a_scale, b_scale = c.need(0), c.need(1), _scalar(c, 2), _scalar(c, 3)
-    return _scaled_product(c, a, c[4], b, c[5], c.ops.mul(x=a_scale, y=b_scale), c[6])
+    return _scaled_product(c, whole(c, a, c[4]), whole(c, b, c[5]), c.ops.mul(x=a_scale, y=b_scale), c[6])
 
 
 @onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(c: NodeContext) -> Operand:
     """A is quantised by its own range first."""
     a, scale, zero = dynamic_quantize_linear(c)
-    return _scaled_product(c, a, zero, c.need(1), c[3], c.ops.mul(x=scale, y=_scalar(c, 2)), c[4])
+    scale = c.ops.mul(x=scale, y=_scalar(c, 2))
+    return _scaled_product(c, whole(c, a, zero), whole(c, c.need(1), c[3]), scale, c[4])
 
 
-def _scaled_product(
-    c: NodeContext,
-    a: Operand,
-    a_zero: Operand | None,
-    b: Operand,
-    b_zero: Operand | None,
-    scale: Operand,
-    bias: Operand | None,
-) -> Operand:
-    total = c.cast(c.ops.matmul(x=whole(c, a, a_zero), y=whole(c, b, b_zero)), "fp32")
-    y = c.ops.mul(x=total, y=scale)
-    return y if bias is None else c.ops.add(x=y, y=bias)
+def _scaled_product(c: NodeContext, a: Operand, b: Operand, scale: Operand, bias: Operand | None) -> Operand:
+    """``a b scale + bias`` of whole numbers a and b."""
+    return c.affine(c.cast(c.ops.matmul(x=a, y=b), "fp32"), scale, bias)
 
 
 @onnx_op("MatMulNBits", domain=MICROSOFT)

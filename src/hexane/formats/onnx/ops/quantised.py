@@ -6,12 +6,13 @@ products are exact: they run in float64, whose sums of 8-bit products stay whole
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.formats.compositions import Refused, axis_in
+from hexane.formats.compositions import MIL_FLOATS, Refused, all_constant, axis_in
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.conv import conv_of
 from hexane.formats.onnx.ops.elementwise import element_type
@@ -24,60 +25,66 @@ KEPT_ELEMENTS = 1024
 """Quantised constants of at least so many elements stay quantised in the graph."""
 
 
-def along(c: NodeContext, operand: Operand, x_shape: tuple[int, ...], axis: int, block: int) -> Operand:
-    """A scale or zero point in a shape that broadcasts with ``x``: per tensor, per axis, or repeated by block."""
-    shape = type_of(operand).shape
-    if len(shape) == 0 or (len(shape) == 1 and shape[0] == 1 and not block):
-        return c.reshape(operand, ())
-    if block:
-        if len(shape) != len(x_shape):
-            raise GraphError(f"a blocked scale {shape} for {x_shape}")
-        if isinstance(operand, np.ndarray):
-            return np.repeat(operand, block, axis=axis).take(range(x_shape[axis]), axis=axis)
-        parts = c.reshape(operand, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-        parts = c.broadcast(parts, (*shape[: axis + 1], block, *shape[axis + 1 :]))
-        wide = c.reshape(parts, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
-        return c.window(wide, {axis: slice(0, x_shape[axis])})
-    if len(shape) != 1 or shape[0] != x_shape[axis]:
-        raise GraphError(f"a scale {shape} along axis {axis} of {x_shape}")
-    return c.reshape(operand, [shape[0] if i == axis else 1 for i in range(len(x_shape))])
+@dataclass(frozen=True)
+class AffineCode:
+    """Integers that stand for ``(x - zero) * scale``, each scale for a tensor, a place on ``axis``, or a ``block``."""
+
+    scale: Operand
+    zero: Operand | None = None
+    axis: int = 0
+    block: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """True where all is constant and goes by tensor or axis."""
+        return all_constant(self.scale, self.zero) and not self.block
+
+    def along(self, c: NodeContext, operand: Operand, x: Operand, dtype: str) -> Operand:
+        """The scale or zero point in a shape that broadcasts with ``x``: per tensor, per axis, or repeated by block."""
+        shape, x_shape, axis, block = type_of(operand).shape, type_of(x).shape, self.axis, self.block
+        if len(shape) == 0 or (len(shape) == 1 and shape[0] == 1 and not block):
+            return c.cast(c.reshape(operand, ()), dtype)
+        if block:
+            if len(shape) != len(x_shape):
+                raise GraphError(f"a blocked scale {shape} for {x_shape}")
+            parts = c.reshape(operand, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+            parts = c.broadcast(parts, (*shape[: axis + 1], block, *shape[axis + 1 :]))
+            wide = c.reshape(parts, (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
+            return c.cast(c.window(wide, {axis: slice(0, x_shape[axis])}), dtype)
+        if len(shape) != 1 or shape[0] != x_shape[axis]:
+            raise GraphError(f"a scale {shape} along axis {axis} of {x_shape}")
+        return c.cast(c.reshape(operand, [shape[0] if i == axis else 1 for i in range(len(x_shape))]), dtype)
 
 
-def quantise(
-    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
-) -> Operand:
+def quantise(c: NodeContext, x: Operand, code: AffineCode, dtype: str) -> Operand:
     """``saturate(round(x / scale) + zero_point)``."""
-    shape = type_of(x).shape
-    plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
-    floats = type_of(x).dtype in ("fp16", "fp32") and type_of(scale).dtype == type_of(x).dtype
-    if plain and dtype in ("int8", "uint8") and floats and not isinstance(x, np.ndarray):
+    scale, zero = code.scale, code.zero
+    floats = type_of(x).dtype in MIL_FLOATS and type_of(scale).dtype == type_of(x).dtype
+    if code.is_plain and dtype in ("int8", "uint8") and floats and not isinstance(x, np.ndarray):
         extra: dict[str, Any] = {} if zero is None else {"zero_point": _flat(zero)}
         if scale.size > 1:
-            extra["axis"] = axis
+            extra["axis"] = code.axis
         return c.ops.quantize(input=x, scale=_flat(scale), output_dtype=dtype, **extra)
     work = "fp64" if DTYPES[dtype].bits > 8 else "fp32"
-    divided = c.ops.real_div(x=x, y=c.cast(along(c, scale, shape, axis, block), type_of(x).dtype))
+    divided = c.ops.real_div(x=x, y=code.along(c, scale, x, type_of(x).dtype))
     rounded = c.cast(c.ops.round(x=divided), work)
     if zero is not None:
-        rounded = c.ops.add(x=rounded, y=c.cast(along(c, zero, shape, axis, block), work))
+        rounded = c.ops.add(x=rounded, y=code.along(c, zero, x, work))
     low, high = integer_range(dtype)
     dtype = {"int4": "int8", "uint4": "uint8"}.get(dtype, dtype)  # as the reader holds four bits
-    clipped = c.ops.minimum(x=c.ops.maximum(x=rounded, y=c.like(low, rounded)), y=c.like(high, rounded))
-    return c.cast(clipped, dtype)
+    return c.cast(c.clamp(rounded, low, high), dtype)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(()) if array.size == 1 else array.reshape(-1)
 
 
-def dequantise(
-    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
-) -> Operand:
+def dequantise(c: NodeContext, x: Operand, code: AffineCode, dtype: str) -> Operand:
     """``(x - zero_point) * scale`` in ``dtype``."""
-    type_ = type_of(x)
-    plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
-    if plain and type_.dtype in ("int8", "uint8") and dtype in ("fp16", "fp32") and type_of(scale).dtype == dtype:
-        extra: dict[str, Any] = {} if scale.size == 1 else {"axis": axis}
+    scale, zero, stored = code.scale, code.zero, type_of(x).dtype
+    fits = code.is_plain and dtype in MIL_FLOATS and type_of(scale).dtype == dtype
+    if fits and stored in ("int8", "uint8"):
+        extra: dict[str, Any] = {} if scale.size == 1 else {"axis": code.axis}
         if not isinstance(x, np.ndarray):
             extra |= {} if zero is None else {"zero_point": _flat(zero)}
             return c.ops.dequantize(input=x, scale=_flat(scale), **extra)
@@ -85,39 +92,28 @@ def dequantise(
             point = np.zeros((), x.dtype) if zero is None else _flat(zero)
             if point.ndim == 0 and scale.size > 1:
                 point = np.broadcast_to(point, (scale.size,)).copy()
-            return c.importer.builder.op(
-                "constexpr_affine_dequantize",
-                quantized_data=c.ops.value(x),
-                zero_point=point,
-                scale=_flat(scale),
-                axis=extra.get("axis", 0),
-            )
-    packed = packed_constant(c, x, scale, zero, axis, block, dtype)
+            given: dict[str, Any] = {"quantized_data": c.ops.value(x), "zero_point": point, "scale": _flat(scale)}
+            return c.importer.builder.op("constexpr_affine_dequantize", **given, axis=extra.get("axis", 0))
+    packed = packed_constant(c, x, code, dtype)
     if packed is not None:
         return packed
-    value = c.cast(x, "fp64" if type_.dtype in ("int32", "uint32", "int64") else "fp32")
+    value = c.cast(x, "fp64" if stored in ("int32", "uint32", "int64") else "fp32")
+    work = type_of(value).dtype
     if zero is not None:
-        value = c.ops.sub(x=value, y=c.cast(along(c, zero, type_.shape, axis, block), type_of(value).dtype))
-    factor = c.cast(along(c, scale, type_.shape, axis, block), type_of(value).dtype)
-    return c.cast(c.ops.mul(x=value, y=factor), dtype)
+        value = c.ops.sub(x=value, y=code.along(c, zero, x, work))
+    return c.cast(c.ops.mul(x=value, y=code.along(c, scale, x, work)), dtype)
 
 
-def packed_constant(
-    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
-) -> Operand | None:
+def packed_constant(c: NodeContext, x: Operand, code: AffineCode, dtype: str) -> Operand | None:
     """A constant of 4 or 8 bits with scales by block, by axis or one for all, kept as it is stored; None for others."""
-    if not (isinstance(x, np.ndarray) and isinstance(scale, np.ndarray)) or x.size < KEPT_ELEMENTS or x.ndim < 1:
+    scale, zero, axis, stored = code.scale, code.zero, code.axis, type_of(x).dtype
+    if not all_constant(x, scale, zero) or x.size < KEPT_ELEMENTS or x.ndim < 1:
         return None
-    stored = type_of(x).dtype
-    if stored not in ("int4", "uint4", "int8", "uint8"):
+    if stored not in ("int4", "uint4", "int8", "uint8") or dtype not in MIL_FLOATS or type_of(scale).dtype != dtype:
         return None
-    if dtype not in ("fp16", "fp32") or type_of(scale).dtype != dtype:
-        return None
-    if zero is not None and not isinstance(zero, np.ndarray):
-        return None
-    if block:
+    if code.block:
         shape = scale.shape
-        if scale.ndim != x.ndim or x.shape[axis] != shape[axis] * block:
+        if scale.ndim != x.ndim or x.shape[axis] != shape[axis] * code.block:
             return None
     else:
         shape = tuple(scale.size if scale.size > 1 and at == axis else 1 for at in range(x.ndim))
@@ -157,7 +153,7 @@ def quantize_linear(c: NodeContext) -> Operand:
     axis = axis_in(c.attr("axis", 1), rank) if rank > 1 else 0
     if c.attr("precision", 0):
         raise Refused("it asks for a precision of its own")
-    return quantise(c, x, scale, zero, axis, c.attr("block_size", 0), dtype)
+    return quantise(c, x, AffineCode(scale, zero, axis, c.attr("block_size", 0)), dtype)
 
 
 @onnx_op("DequantizeLinear")
@@ -168,7 +164,7 @@ def dequantize_linear(c: NodeContext) -> Operand:
     rank = type_of(x).rank
     axis = axis_in(c.attr("axis", 1), rank) if rank > 1 else 0
     dtype = element_type(c, c.attr("output_dtype")) if c.attr("output_dtype", 0) else type_of(scale).dtype
-    return dequantise(c, x, scale, zero, axis, c.attr("block_size", 0), dtype)
+    return dequantise(c, x, AffineCode(scale, zero, axis, c.attr("block_size", 0)), dtype)
 
 
 @onnx_op("DynamicQuantizeLinear")
@@ -180,9 +176,8 @@ def dynamic_quantize_linear(c: NodeContext) -> tuple[Operand, ...]:
     low = c.ops.minimum(x=c.ops.reduce_min(x=x, keep_dims=False), y=zero)
     scale = c.ops.real_div(x=c.ops.sub(x=high, y=low), y=c.like(255, x))
     point = c.ops.round(x=c.ops.real_div(x=c.ops.sub(x=zero, y=low), y=scale))
-    point = c.ops.minimum(x=c.ops.maximum(x=point, y=zero), y=c.like(255, x))
-    shifted = c.ops.add(x=c.ops.round(x=c.ops.real_div(x=x, y=scale)), y=point)
-    y = c.ops.minimum(x=c.ops.maximum(x=shifted, y=zero), y=c.like(255, x))
+    point = c.clamp(point, 0, 255)
+    y = c.clamp(c.ops.add(x=c.ops.round(x=c.ops.real_div(x=x, y=scale)), y=point), 0, 255)
     return c.cast(y, "uint8"), scale, c.cast(point, "uint8")
 
 
@@ -236,7 +231,7 @@ def requantise(c: NodeContext, total: Operand, factor: Operand, zero: Operand) -
     point = c.cast(zero, "fp64")
     shifted = c.ops.add(x=scaled, y=c.reshape(point, ()) if type_of(point).shape == (1,) else point)
     low, high = integer_range(dtype)
-    return c.cast(c.ops.minimum(x=c.ops.maximum(x=shifted, y=c.like(low, shifted)), y=c.like(high, shifted)), dtype)
+    return c.cast(c.clamp(shifted, low, high), dtype)
 
 
 def _ratio(c: NodeContext, a: Operand, b: Operand, y: Operand) -> Operand:
@@ -253,9 +248,9 @@ def qlinear_matmul(c: NodeContext) -> Operand:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (c.need(index) for index in range(8))
     rank = type_of(a).rank
     if _as_pairs(a, b, (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero)) and a_scale.size == 1:
-        left = dequantise(c, a, a_scale, a_zero, 0, 0, "fp32")
-        right = dequantise(c, b, b_scale, b_zero, type_of(b).rank - 1, 0, "fp32")
-        return quantise(c, c.ops.matmul(x=left, y=right), y_scale, y_zero, 0, 0, type_of(y_zero).dtype)
+        left = dequantise(c, a, AffineCode(a_scale, a_zero), "fp32")
+        right = dequantise(c, b, AffineCode(b_scale, b_zero, type_of(b).rank - 1), "fp32")
+        return quantise(c, c.ops.matmul(x=left, y=right), AffineCode(y_scale, y_zero), type_of(y_zero).dtype)
     if type_of(a_scale).rank == 1 and type_of(a_scale).shape[0] > 1:
         a_scale = c.reshape(a_scale, (*[1] * (rank - 2), type_of(a_scale).shape[0], 1))
     total = _integer_product(c, a, a_zero, b, b_zero)
@@ -271,9 +266,9 @@ def qlinear_conv(c: NodeContext) -> Operand:
         if isinstance(bias, np.ndarray):
             bias = (bias.astype(np.float64) * x_scale.reshape(-1) * w_scale.reshape(-1)).astype(np.float32)
         if bias is None or isinstance(bias, np.ndarray):
-            source = dequantise(c, x, x_scale, x_zero, 0, 0, "fp32")
-            kernel = dequantise(c, weight, w_scale, w_zero, 0, 0, "fp32")
-            return quantise(c, conv_of(c, source, kernel, bias), y_scale, y_zero, 0, 0, type_of(y_zero).dtype)
+            source = dequantise(c, x, AffineCode(x_scale, x_zero), "fp32")
+            kernel = dequantise(c, weight, AffineCode(w_scale, w_zero), "fp32")
+            return quantise(c, conv_of(c, source, kernel, bias), AffineCode(y_scale, y_zero), type_of(y_zero).dtype)
     column = [1] * (rank - 1)
     per_channel = [*type_of(w_zero).shape, *column] if type_of(w_zero).rank == 1 else None
     bias = None if c[8] is None else c.cast(c[8], "fp64")

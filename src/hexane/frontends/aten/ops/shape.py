@@ -64,8 +64,7 @@ def slice_(c: AtenNode) -> Operand:
 def select(c: AtenNode) -> Operand:
     x = c.x()
     axis, (index,) = c.axis(x), c.ints("index")
-    index += c.shape(x)[axis] if index < 0 else 0
-    return c.reshape(c.window(x, {axis: slice(index, index + 1)}), c.out().shape)
+    return c.pick(x, axis, index % c.shape(x)[axis])
 
 
 @aten("narrow_copy.default", "narrow.default")
