@@ -42,8 +42,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
 
 LAYERS = {
     "h14": {
-        "chain_block_d256_s64_proj0": "products of two computed matrices are not in the chain",
-        "chain_block_d256_s64_proj1": "products of two computed matrices are not in the chain",
         "garms_chain_c128": L2_CHAIN,
         "garms_chain_c2048_gamma": L2_CHAIN,
     },

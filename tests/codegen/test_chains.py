@@ -9,6 +9,7 @@ import pytest
 
 import hexane
 from codegen.levels import agreed
+from hexane.codegen.recipes.chain_steps import MOST_ROWS
 from hexane.emulator.static import check_program
 from hexane.graph import GraphBuilder
 
@@ -97,6 +98,29 @@ def test_only_the_ends_of_a_chain_meet_memory(chip):
     plans = program.segments[0].plans
     assert [i for i, plan in enumerate(plans) if plan.dst is not None and not plan.dst_staged] == [len(plans) - 1]
     agreed(program, {"x": rng.standard_normal((1, 64, 64)).astype(np.float16)})
+
+
+@pytest.mark.parametrize(
+    ("chip", "rows", "projected"),
+    [("M2", 64, "qkv"), ("M2", 32, ""), ("M1", 64, "qk"), ("M4", 208, "qkv"), ("A19", 256, "v"), ("M3", 48, "q")],
+)
+def test_attention_in_a_chain(chip, rows, projected):
+    """Only its kernels meet memory, whichever of its matrices are projected, and it gives the graph's bits."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder(opset="ios18")
+    x = b.input("x", (1, rows, 64), "fp16")
+    normed = b.layer_norm(x=x, axes=[-1], epsilon=np.float16(1e-5))
+    weights = {name: (rng.standard_normal((64, 64)) / 8).astype(np.float16) for name in projected}
+    q, k, v = (b.matmul(x=normed, y=weights[n], transpose_y=True) if n in weights else normed for n in "qkv")
+    scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.125))
+    y = b.add(x=x, y=b.matmul(x=b.softmax(x=scores, axis=-1), y=v))
+    b.output(block(b, y, rng) if rows <= MOST_ROWS else y)
+    program = hexane.compile(b.graph, chip, dialect="apple")
+    (segment,) = program.segments
+    assert "Attention among products" in segment.reason
+    assert len([plan for plan in segment.plans if plan.dst is not None and plan.dst.interleave > 1]) == 2
+    check_program(program.images[0])
+    agreed(program, {"x": rng.standard_normal((1, rows, 64)).astype(np.float16)})
 
 
 def test_a_recipe_of_its_own_comes_before_a_chain():

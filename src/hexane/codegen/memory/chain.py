@@ -17,6 +17,8 @@ from hexane.codegen.operations import After, PeKind, SourceType
 from hexane.codegen.plan import Plan
 from hexane.errors import Reason, UnsupportedError
 
+KERNEL_BUFFER = 0x400
+"""Bytes that the buffer of a result that is a kernel takes."""
 KINDS = VECTOR, KEPT, LOADED = range(3)
 """Order of placing: results of reductions, other results, sources that the task which brings them keeps."""
 
@@ -74,7 +76,7 @@ class _Place:
         at = 0
         meeting = [o for o in others if self.meets(o, in_rows=in_rows)]
         for base, end in sorted((o.stays[0].base, o.stays[0].base + o.size) for o in meeting):
-            if base - at >= self.size:
+            if base - at > self.size:
                 break
             at = max(at, end)
         if at + self.size > room and in_rows:
@@ -94,6 +96,8 @@ class ChainTasks:
     plans: list[Plan] = field(default_factory=list)
     uses: dict[tuple[int, str], tuple[ChainStay, int]] = field(default_factory=dict)
     """By task and side: the stay, and bytes from its base."""
+    apart: set[int] = field(default_factory=set)
+    """Tasks whose result passes to scratch beside the next ones, up to the one that writes a kernel again."""
 
     def add(self, plan: Plan, **stays: Use) -> int:
         """Append a task whose operands are stays by side (``source``, ``source2``, ``result``); its number."""
@@ -127,12 +131,15 @@ class ChainTasks:
                 use = self.uses.get((index, side))
                 if use is not None:
                     plan.put(side, plan.region(side).at(use[0].base + use[1]))
-            self._streams(index, plan, places)
+            if index not in self.apart:
+                self._streams(index, plan, places)
+        for index in self.apart:
+            self._kernel_apart(index, places)
         self._drop_locks()
         wait(self.plans)
         for plan, after in zip(self.plans, self.plans[1:]):
             plan.holds = not plan.dst_staged
-            waits = after.reads.type is not SourceType.RESIDENT or after.reads.after
+            waits = after.reads.type is not SourceType.RESIDENT or after.reads.after or takes_kernel(after, plan)
             plan.goes_beside = plan.unit != after.unit and not waits and after.src2 is None
 
     def _places(self) -> list[_Place]:
@@ -160,6 +167,17 @@ class ChainTasks:
         if at > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
 
+    def _kernel_apart(self, index: int, places: Sequence[_Place]) -> None:
+        """Behind all that is live from a kernel's task to that of the next kernel, the buffer of that one too."""
+        plan, rest = self.plans[index], range(index + 1, len(self.plans))
+        last = next((i for i in rest if is_kernel(self.plans[i])), index)
+        at = max((p.stays[0].base + p.size for p in places if p.first <= last and p.last >= index), default=0)
+        if last > index:
+            at = max(at, self.plans[last].result.base + KERNEL_BUFFER)
+        plan.put(RESULT, plan.result.at(at))
+        if at + KERNEL_BUFFER > self.room:
+            raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
+
     def _drop_locks(self) -> None:
         """No task goes beside one whose operands it writes over, unless both write the same place."""
         latest: dict[str, int] = {}
@@ -177,20 +195,34 @@ class ChainTasks:
             latest[plan.unit] = index
 
 
+def is_kernel(plan: Plan) -> bool:
+    """True where a task writes a kernel to scratch."""
+    return plan.dst is not None and plan.dst.interleave > 1
+
+
+def takes_kernel(plan: Plan, writer: Plan) -> bool:
+    """True where a task's kernel is what another writes."""
+    return plan.kernel is not None and writer.dst is not None and plan.kernel.source == writer.dst.buffer
+
+
 def wait(plans: Sequence[Plan]) -> None:
     """Waits of each task, from the regions that it and the last task of either unit touch."""
     latest: dict[str, Touched] = {}
     finished: set[str] = set()
+    beside: set[str] = set()  # units whose last task the other unit's goes beside, for which nobody has waited
     for i, plan in enumerate(plans):
         mine = touched(plan, i)
         follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second_after}
         if i:
-            reads, writes = _waits(plan, mine, latest, finished | follows)
+            reads, writes = _waits(plan, mine, latest, finished | follows | beside - {plan.unit})
             plan.reads = replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | reads)
             plan.writes = replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | writes)
-            finished |= follows | {unit for unit, (_, result) in FLAGS.items() if result in reads}
+            waited = {unit for unit, (_, result) in FLAGS.items() if result in reads}
+            finished |= waited | follows & {plan.unit} | (beside if waited else set())
+            beside = (beside | follows - {plan.unit}) - finished
         latest[plan.unit] = mine
         finished.discard(plan.unit)
+        beside.discard(plan.unit)
 
 
 def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], settled: set[str]) -> tuple[After, After]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, up
-from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
-from hexane.codegen.plan import Plan, Region, TaskKernel
+from hexane.codegen.geometry import joint_patch, up
+from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, PeKind, WriteHint
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -86,29 +86,15 @@ def _head(
     turned = Region(base, odd, columns, columns)
     fragment.stay(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
 
-    scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_format=RUNTIME_KERNEL, post_scale=scale)
-    scores.cores_log2, scores.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
-    core_bytes = up(2 * q.k * lanes, 64)
-    cores = 1 << scores.cores_log2
-    scores.kernel = TaskKernel(
-        b"",
-        tuple(i * core_bytes for i in range(cores)),
-        (core_bytes,) * cores,
-        source=staged.buffer,
-        pass_stride=fragment.limits.cores * core_bytes,
-        total=m // lanes * core_bytes,
-    )
-    scores.dtid, scores.macs = 0, m * n * q.k
-    s = joint_shape(n, 1)
-    if fragment.target.choices.small_patch and is_small_source(fragment.target, n, 1, core_bytes):
-        scores.small_source, s = True, largest_shape(n, 1)
-    scores.shape = (s, s, s)
+    scores = matmul.kernel_product(fragment.target, staged, m, q.k, n, scale)
+    scores.dtid = 0
+    matmul.choose_joint_shape(fragment.target, scores)
     tasks.resident(scores, turned, After.FOLLOWS_NE)
     fragment.stay(scores, region, after=After.NOTHING)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=turned_values)
     if turned_values:
-        top.patch = joint_patch(s)
+        top.patch = joint_patch(scores.shape[2])
     tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)

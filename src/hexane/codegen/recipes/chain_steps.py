@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
+from hexane.codegen import l2
 from hexane.codegen.context import Context
+from hexane.codegen.geometry import up
 from hexane.codegen.memory.chain import ChainStay
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.linear import MatrixRows
 from hexane.codegen.recipes.norm import axes_of, projection
 from hexane.isa.numbers import fp16_bits
 from hexane.lowering.functions import FUNCTIONS
-from hexane.lowering.fusion import fused_ops
+from hexane.lowering.fusion import follows, fused_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -55,7 +59,10 @@ class MatrixPlace:
 
 @dataclass(eq=False)
 class ChainMatrix:
-    """A value of the chain: where it is, and the task that wrote it last with its view."""
+    """A value of the chain: where it is, and the task that wrote it last with its view.
+
+    ``kernel``: in scratch as the kernel of a product, ``copied`` of scores: a planar task wrote theirs there.
+    """
 
     m: int
     k: int
@@ -64,16 +71,21 @@ class ChainMatrix:
     columns: MatrixPlace | None = None
     writer: int = -1
     view: MatrixView = MatrixView.ROWS
+    kernel: Dma | None = None
+    copied: bool = False
 
 
-def steps_of(op: Op, context: Context) -> list[tuple[Op, ...]]:
-    """The ops from this one on, in the order of the network, that a chain takes, each with its fused ops."""
+def steps_of(op: Op, context: Context, *, attention: bool = False) -> list[tuple[Op, ...]]:
+    """The ops from this one on, in the order of the network, that a chain takes, each with its fused ops.
+
+    ``attention``: with the products of two of its matrices and the softmax between them.
+    """
     steps: list[tuple[Op, ...]] = []
     members: set[Op] = set()
     for each in dropwhile(lambda other: other is not op, () if op.block is None else op.block.ops):
         if each in members:
             continue
-        run = _step(each, context)
+        run = (_of_attention(each, steps, context) if attention else None) or _step(each, context)
         if run is None:
             break
         steps.append(run)
@@ -99,11 +111,42 @@ def _step(op: Op, context: Context) -> tuple[Op, ...] | None:
     return (op,) if op.type in PLAIN_FUNCTIONS else None
 
 
+def _of_attention(op: Op, steps: Sequence[tuple[Op, ...]], context: Context) -> tuple[Op, ...] | None:
+    """A step of softmax(s x y^T) z on results of steps before it; nobody else reads the scores."""
+    results = {run[-1].output: run[0] for run in steps}
+    if op.type == "softmax":
+        scores = results.get(op.arg("x"))
+        return (op,) if scores is not None and is_scores(scores) else None
+    if op.type != "matmul" or op.arg("transpose_x") or not {op.arg("x"), op.arg("y")} <= results.keys():
+        return None
+    if not op.arg("transpose_y"):
+        return (op,) if results[op.arg("x")].type == "softmax" and _is_matrix(op.output) else None
+    run = fused_ops(op, context.on)
+    soft = follows(run[-1], "softmax")
+    last = None if soft is None else follows(soft, "matmul")
+    if soft is None or last is None or last.arg("x") is not soft.output or any(each.type != "mul" for each in run[1:]):
+        return None
+    return run if soft.arg("axis") in (-1, len(op.output.shape) - 1) and _is_matrix(op.output) else None
+
+
+def is_scores(op: Op) -> bool:
+    """True for a product of two computed matrices."""
+    return op.type == "matmul" and not op.arg("y").is_constant
+
+
 def _is_matrix(value: Value) -> bool:
     shape = value.shape
     if value.dtype != "fp16" or len(shape) < 2 or any(extent != 1 for extent in shape[:-2]):
         return False
     return all(extent > 1 and extent % STEP == 0 for extent in shape[-2:])
+
+
+def attention_chain(op: Op, context: Context) -> tuple[Op, ...] | None:
+    """A chain that has attention over its matrices."""
+    if not context.policy.between or op.type not in ("layer_norm", *PRODUCTS):
+        return None
+    steps = steps_of(op, context, attention=True)
+    return tuple(each for run in steps for each in run) if any(is_scores(run[0]) for run in steps) else None
 
 
 def chain(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -118,3 +161,19 @@ def chain(op: Op, context: Context) -> tuple[Op, ...] | None:
     if op.type == "layer_norm" and op.arg("x").shape[-2] <= MOST_ROWS:
         alone = projection(op, context)
     return None if alone is not None and set(alone) == set(ops) else ops
+
+
+def by_rows(pitch: int, m: int) -> Region:
+    """Each row a channel."""
+    return Region(0, pitch, m * pitch, m * pitch)
+
+
+def constant_rows(plan: Plan) -> Region:
+    """The window of a map of constants that comes by DMA: 32 columns at least."""
+    window = l2.pe_window(plan.w, max(5, plan.patch[0]))
+    return Region(0, window, window + l2.pe_pad(window, window), window, window)
+
+
+def as_one(region: Region, channel: int) -> Region:
+    """The same rows as those of one channel."""
+    return Region(region.base, up(channel, l2.UNIT), region.channel, up(channel, l2.UNIT))

@@ -16,12 +16,11 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
-from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
 from hexane.codegen.plan import Plan, Region
-from hexane.codegen.recipes import linear, unary
+from hexane.codegen.recipes import chain_attention, linear, unary
 from hexane.codegen.recipes.chain_steps import (
     MOST_ROWS,
     PADDED,
@@ -31,13 +30,18 @@ from hexane.codegen.recipes.chain_steps import (
     ChainMatrix,
     MatrixPlace,
     MatrixView,
+    as_one,
+    attention_chain,
+    by_rows,
     chain,
+    constant_rows,
+    is_scores,
     steps_of,
 )
 from hexane.codegen.recipes.linear import TransposedMap, as_rows
 from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.softmax_parts import lock, rows_as_channels
+from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import table_name
 
@@ -49,13 +53,19 @@ if TYPE_CHECKING:
 @recipe("layer_norm", "softmax", "add", *PRODUCTS, *PLAIN_FUNCTIONS, match=chain, rank=3)
 def matrix_chain(ops: Sequence[Op], context: Context) -> Fragment:
     """Products, norms, sums and functions of matrices in a row: all results in L2."""
-    steps = steps_of(ops[0], context)
-    fragment = Fragment(context)
-    work = ChainWork(
-        fragment, context, [run for run in steps if run[0] in set(ops)], ChainTasks(context.limits.l2_bytes)
-    )
+    return _chained(steps_of(ops[0], context), context)
+
+
+@recipe("layer_norm", *PRODUCTS, match=attention_chain, rank=2)
+def attention_in_chain(ops: Sequence[Op], context: Context) -> Fragment:
+    """Attention among products, norms, sums and functions of matrices in a row: all results but kernels in L2."""
+    return _chained(steps_of(ops[0], context, attention=True), context)
+
+
+def _chained(steps: list[tuple[Op, ...]], context: Context) -> Fragment:
+    work = ChainWork(Fragment(context), context, steps, ChainTasks(context.limits.l2_bytes))
     work.run()
-    return fragment
+    return work.fragment
 
 
 @dataclass
@@ -79,12 +89,15 @@ class ChainWork:
         for at, run in enumerate(self.steps):
             self.at = at
             op = run[0]
-            if op.type in PRODUCTS:
+            if is_scores(op):
+                chain_attention.scores(self, run) if op.arg("transpose_y") else chain_attention.weighted_sum(self, op)
+            elif op.type in PRODUCTS:
                 self._product(run)
             elif op.type == "layer_norm":
                 self._norm(op)
             elif op.type == "softmax":
-                self._softmax(op)
+                softmax = chain_attention.row_softmax if op.arg("x") in self.matrices else chain_attention.input_softmax
+                softmax(self, op)
             elif op.type == "add":
                 self._add(op)
             else:
@@ -99,7 +112,8 @@ class ChainWork:
             self.fragment.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
 
     def _order(self) -> None:
-        """Of two products of one matrix that are only added, the second runs first."""
+        """Of two products of one matrix that are only added, the second runs first; products for a kernel are late."""
+        chain_attention.delay_values(self.steps)
         for i, (one, two) in enumerate(zip(self.steps, self.steps[1:])):
             if one[0].type not in PRODUCTS or two[0].type not in PRODUCTS or one[0].arg("x") is not two[0].arg("x"):
                 continue
@@ -217,7 +231,8 @@ class ChainWork:
             plan.reads = Reads(after=follow)
             stays["source"] = matrix.rows.use
             if follow:
-                self.chain.plans[matrix.writer].patch = joint_patch(0)
+                before = self.chain.plans[matrix.writer]
+                before.patch = min(before.patch, joint_patch(0))
         else:
             assert matrix.dram is not None
             plan.src = matrix.dram.walk()
@@ -244,9 +259,9 @@ class ChainWork:
         _, _, weights = linear.weights_of(run, self.context.target)
         if linear.folds(self.target, source.m, weights.n, weights.k):
             raise UnsupportedError("a folded product in a chain", code=Reason.LAYOUT)
-        out = self.result(value)
-        transposed = out.dram is not None or any(reader[0].type not in PRODUCTS for reader in self.readers(value))
-        m, n = source.m, weights.n
+        out, m, n = self.result(value), source.m, weights.n
+        kernel = chain_attention.kernel_of_product(self, value, m, n)
+        transposed = out.dram is not None or self.read_by_rows(value) if kernel is None else kernel[1]
         pitch = self.pitch_for(value, n) if transposed else l2.channel_stride(m)
         stay = ChainStay((m if transposed else n) * pitch, 2 * m * n)
         pixels = TransposedMap(Region(), 1, m, 0, None, After.NOTHING)
@@ -260,12 +275,18 @@ class ChainWork:
             plan.source = Region(0, channel, source.k * channel, source.k * channel)
             plan.reads = Reads(after=After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE"))
             stays: dict[str, Use] = {"source": source.columns.stay}
-            if out.dram is not None:
+            if kernel is not None:
+                out.kernel = plan.dst = kernel[0]
+            if plan.dst is not None:
                 plan.writes = l2.AUTOMATIC
             else:
                 plan.result = Region(0, pitch, stay.size, stay.size)
                 stays["result"] = stay, (2 * block.first if transposed else block.first * pitch)
             out.writer = self.chain.add(plan, **stays)
+        if kernel is not None:
+            if len(blocks) > 1:
+                raise UnsupportedError("a kernel that several products compute", code=Reason.LAYOUT)
+            return
         out.view = MatrixView.ROWS if transposed else MatrixView.COLUMNS
         if max(block.lanes for block in blocks) > 1 << self.chain.plans[-1].ocg:
             out.view = MatrixView.MAP  # its columns are finished in several passes
@@ -273,6 +294,14 @@ class ChainWork:
             out.rows = MatrixPlace(stay, pitch)
         else:
             out.columns = MatrixPlace(stay, pitch)
+
+    def read_by_rows(self, value: Value) -> bool:
+        """True where a step reads the rows of a value: all but products, of which it is the map."""
+        for op in (run[0] for run in self.readers(value)):
+            scores = is_scores(op)
+            if op.type not in PRODUCTS or (scores and op.arg("x" if op.arg("transpose_y") else "y") is value):
+                return True
+        return False
 
     def by_rows_of(self, value: Value) -> ChainMatrix:
         """The matrix by rows; UnsupportedError where only its columns are there."""
@@ -347,30 +376,6 @@ class ChainWork:
         scale.source, scale.source2 = Region(0, window, size, size, size), Region(0, line, line, line)
         scale.reads = tasks.by_dma(After.NOTHING)
         self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
-
-    def _softmax(self, op: Op) -> None:
-        """Over the rows of an input, in its own form: map, powers, difference and result in one place, maxima apart."""
-        x, out = self.matrix(op.arg("x")), self.result(op.output)
-        if x.dram is None or out.dram is not None or x.rows is not None:
-            raise UnsupportedError("softmax over the rows of a result in a chain", code=Reason.LAYOUT)
-        m, k = x.m, x.k
-        part = Fragment(self.context)
-        whole = self.context.tensor(op.arg("x"))
-        rows_as_channels(part, replace(whole, n=1, c=1, h=m, w=k), replace(whole, n=1, c=1, h=m, w=k))
-        *_, last = part.plans
-        difference = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
-        pitch, end = difference.result.row, difference.source2.base
-        stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
-        last.result, last.writes, last.dst = difference.result, STAYS, None
-        for plan in part.plans:
-            stays: dict[str, Use] = {}
-            sides = (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT)
-            for side in sides:
-                base = plan.region(side).base
-                stays[side] = (stay, base) if base < end else (top, base - end)
-            plan.reads = replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
-            out.writer = self.chain.add(plan, **stays)
-        out.rows, out.view = MatrixPlace(stay, pitch, difference.result.base), MatrixView.MAP
 
     def _write(
         self,
@@ -494,19 +499,3 @@ class ChainWork:
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) == "add")
         stays |= self._in_place(out, pitch, (op.arg("x"), x))
         self._write(plan, op.output, out, MatrixView.MAP, pitch, **stays)
-
-
-def by_rows(pitch: int, m: int) -> Region:
-    """Each row a channel."""
-    return Region(0, pitch, m * pitch, m * pitch)
-
-
-def constant_rows(plan: Plan) -> Region:
-    """The window of a map of constants that comes by DMA: 32 columns at least."""
-    window = l2.pe_window(plan.w, max(5, plan.patch[0]))
-    return Region(0, window, window + l2.pe_pad(window, window), window, window)
-
-
-def as_one(region: Region, channel: int) -> Region:
-    """The same rows as those of one channel."""
-    return Region(region.base, up(channel, l2.UNIT), region.channel, up(channel, l2.UNIT))

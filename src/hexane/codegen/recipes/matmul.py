@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, joint_shape, largest_shape, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
@@ -265,6 +265,33 @@ class ComputedProduct:
     settled: bool = False
 
 
+def kernel_product(target: Target, kernel: Dma, m: int, k: int, n: int, scale: float) -> Plan:
+    """A task of [M, K] times [K, N] whose first operand lies in scratch as a kernel, its rows side by side."""
+    lanes = kernel.interleave
+    plan = Plan("NE", w=n, c=k, cout=m, kernel_format=RUNTIME_KERNEL, post_scale=scale, macs=m * n * k)
+    plan.cores_log2, plan.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
+    size, cores = up(2 * k * lanes, 64), 1 << plan.cores_log2
+    plan.kernel = TaskKernel(
+        b"",
+        tuple(core * size for core in range(cores)),
+        (size,) * cores,
+        source=kernel.buffer,
+        offset=kernel.offset,
+        pass_stride=target.limits.cores * size,
+        total=ceil_div(m, lanes) * size,
+    )
+    return plan
+
+
+def choose_joint_shape(target: Target, plan: Plan) -> None:
+    """The work-unit shape of a product whose map and result stay in L2, which a planar task may follow."""
+    assert plan.kernel is not None
+    s = joint_shape(plan.w, 1)
+    if target.choices.small_patch and is_small_source(target, plan.w, 1, plan.kernel.sizes[0]):
+        plan.small_source, s = True, largest_shape(plan.w, 1)
+    plan.shape = (s, s, s)
+
+
 def compute(fragment: Fragment, product: ComputedProduct) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
     start, staged, w, y = product.start, product.staged, product.w, product.y
@@ -278,23 +305,9 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
     staging = fragment.plans[start]
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL, post_scale=product.scale)
-        plan.cores_log2 = min(4, ceil_log2(count // lanes))
-        plan.ocg = ceil_log2(lanes)
+        plan = kernel_product(fragment.target, staged.moved(first // lanes * staged.row), count, k, n, product.scale)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
-        cores = 1 << plan.cores_log2
-        offsets = tuple(core * core_bytes for core in range(cores))
-        plan.kernel = TaskKernel(
-            b"",
-            offsets,
-            (core_bytes,) * cores,
-            source=staged.buffer,
-            offset=staged.offset + first // lanes * staged.row,
-            pass_stride=fragment.limits.cores * core_bytes,
-            total=ceil_div(count, lanes) * core_bytes,
-        )
         plan.dtid = start
-        plan.macs = count * n * k
         if held is not None:
             tasks.choose_shape(fragment.target, plan)
             tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)

@@ -31,6 +31,7 @@ class H14(Packed):
     shown = frozenset(
         {
             "attention",
+            "attention_in_chain",
             "batched_product",
             "convolution",
             "elementwise",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
 
@@ -141,21 +140,24 @@ def live_pages(shapes: Sequence[TaskShape]) -> list[int]:
     first reads counts until the second is done where that is a task of the other unit.
     """
     masks = [0] * len(shapes)
-    paired = [i > 0 and shape.get("L2.SourceCfg.Dependent") == BEHIND_PLANAR for i, shape in enumerate(shapes)]
-    crossed = [
-        before.planar != shape.planar and shape.get("L2.SourceCfg.Dependent") > 0 for before, shape in pairwise(shapes)
-    ]
-    crossed.append(False)
+    starts, ends = list(range(len(shapes))), list(range(len(shapes)))  # of a task's result, of what it reads
+    for i, shape in enumerate(shapes):
+        follows = shape.get("L2.SourceCfg.Dependent")
+        leader = next((k for k in reversed(range(i)) if follows and shapes[k].planar == (follows == BEHIND_PLANAR)), i)
+        if follows == BEHIND_PLANAR:
+            starts[i] = leader
+        if shapes[leader].planar != shape.planar:
+            ends[leader] = i
     places: list[tuple[int, int, int, int]] = []  # first byte, end, first task, last task
     for i, shape in enumerate(shapes):
         for base in shape.resident():
             at = next((k for k in reversed(range(len(places))) if places[k][0] <= base < places[k][1]), None)
             if at is not None:
-                places[at] = (*places[at][:3], i + crossed[i])
+                places[at] = (*places[at][:3], ends[i])
         if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
             places.append((*shape.span("Source"), i, i))
         if not shape.writes:
-            places.append((*shape.span("Result"), i - paired[i], i))
+            places.append((*shape.span("Result"), starts[i], i))
     for first, end, begin, last in places:
         pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
         for k in range(begin, last + 1):

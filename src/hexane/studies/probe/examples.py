@@ -93,6 +93,13 @@ def _norm_of_product(b: GraphBuilder, x: Value) -> Value:
     return b.linear(x=hidden, weight=weights(64, 64, seed=2))
 
 
+def _attention_of_norm(b: GraphBuilder, x: Value) -> Value:
+    """Attention with projections behind a norm, all but its kernels in L2."""
+    normal = b.layer_norm(x=x, axes=[-1], epsilon=np.float16(1e-5))
+    q, k, v = (b.linear(x=normal, weight=weights(64, 64, seed=seed)) for seed in (1, 2, 3))
+    return b.linear(x=_attention(b, q, k, v), weight=weights(64, 64, seed=4))
+
+
 def _heads(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
     scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.1875))
     return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
@@ -181,6 +188,7 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "table_function": (_one("sigmoid"), (MAP,)),
     "engine_table": (_hard_swish, (MAP,)),
     "matrix_chain": (_norm_of_product, ((1, 16, 64),)),
+    "attention_in_chain": (_attention_of_norm, ((1, 32, 64),)),
     "byte_chain": (_byte_layers, (MAP,)),
     "convolution_to_pixels": (_sub_pixels, (MAP,)),
     "batch_norm": (_normalised, (MAP,)),
@@ -192,6 +200,7 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
 FORMS: dict[str, dict[str, Any]] = {
     "engine_table": {"accuracy": "fast"},
     "matrix_chain": {"dialect": "apple"},
+    "attention_in_chain": {"dialect": "apple"},
     "byte_chain": {"dialect": "apple"},
     "batch_norm": {"dialect": "apple"},
     "function_and_residual": {"dialect": "apple"},

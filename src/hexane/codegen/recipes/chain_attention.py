@@ -1,0 +1,216 @@
+"""Attention in a chain: products of two matrices that tasks before them computed, and the softmax between.
+
+One operand of such a product is its kernel, which the task that computes it writes to scratch, outputs side by side.
+Source: words of Apple's compiler for H14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hexane.codegen import l2
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
+from hexane.codegen.operands import RESULT, SECOND, SOURCE
+from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, STAYS, After, Axes, PeKind, Planar, Reads
+from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.recipes.chain_steps import PRODUCTS, ChainMatrix, MatrixPlace, MatrixView, is_scores
+from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, lanes_of
+from hexane.codegen.recipes.softmax import row_vector
+from hexane.codegen.recipes.softmax_parts import difference, exponential, lock, rows_as_channels
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.fusion import Epilogue, only_user
+
+if TYPE_CHECKING:
+    from hexane.codegen.recipes.chains import ChainWork
+    from hexane.graph.ir import Op, Value
+
+
+def kernel_walk(work: ChainWork, outputs: int, inputs: int) -> Dma:
+    """Scratch for the kernel of a product of so many outputs and inputs: a core's outputs side by side."""
+    limits = work.context.limits
+    lanes = lanes_of(work.target, outputs)
+    most = outputs if work.target.choices.steps_kernels else limits.cores * lanes
+    if outputs % limits.cores or not 2 * limits.cores <= outputs <= most:
+        raise UnsupportedError(f"a kernel of {outputs} outputs in a chain", code=Reason.EXTENT)
+    line = up(2 * inputs * lanes, 64)
+    if line > limits.kernel_bytes_per_core:
+        raise UnsupportedError(f"a computed kernel over {inputs} values in a chain", code=Reason.EXTENT)
+    total = outputs // lanes * line
+    return Dma(work.fragment.workspace(total), 0, line, line, total, total, interleave=lanes)
+
+
+def kernel_of_product(work: ChainWork, value: Value, m: int, n: int) -> tuple[Dma, bool] | None:
+    """Scratch for a product by a constant whose result is nothing but a kernel, and True where it is turned."""
+    reader = only_user(value)
+    if reader is None or not is_scores(reader) or reader.arg("x") is reader.arg("y"):
+        return None
+    if reader.arg("x") is value and reader.arg("transpose_y"):
+        return kernel_walk(work, m, n), True
+    if reader.arg("y") is value and not reader.arg("transpose_y"):
+        return kernel_walk(work, n, m), False
+    return None
+
+
+def delay_values(steps: list[tuple[Op, ...]]) -> None:
+    """A product by a constant that is nothing but the kernel of another runs right before that one."""
+    for run in [run for run in steps if is_scores(run[0]) and not run[0].arg("transpose_y")]:
+        values = run[0].arg("y")
+        step = next(other for other in steps if other[-1].output is values)
+        if step[0].type in PRODUCTS and not is_scores(step[0]) and only_user(values) is run[0]:
+            steps.remove(step)
+            steps.insert(steps.index(run), step)
+
+
+def scores(work: ChainWork, run: tuple[Op, ...]) -> None:
+    """s x y^T, the rows of the result as channels: x is the kernel."""
+    x, y = (work.matrix(value) for value in (run[0].arg("x"), run[0].arg("y")))
+    copied = x.kernel is None
+    if copied:
+        _copy_kernel(work, x)
+    source = work.columns(run[0].arg("y"))
+    out = work.result(run[-1].output)
+    assert x.kernel is not None and source.columns is not None
+    channel, pitch = source.columns.pitch, l2.channel_stride(y.m)
+    plan = kernel_product(work.target, x.kernel, x.m, x.k, y.m, Epilogue.of(run).scale)
+    choose_joint_shape(work.target, plan)
+    plan.source = Region(0, channel, x.k * channel, x.k * channel)
+    plan.reads = Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
+    plan.result = Region(0, pitch, x.m * pitch, x.m * pitch)
+    stay = ChainStay(x.m * pitch, 2 * x.m * y.m)
+    out.writer, out.view = work.chain.add(plan, source=source.columns.stay, result=stay), MatrixView.ROWS
+    out.rows = MatrixPlace(stay, pitch)
+    out.copied = copied
+
+
+def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
+    """Rows in L2 to scratch by a planar copy, which runs beside the cores' next task."""
+    if x.rows is None or x.view is MatrixView.MAP:
+        raise UnsupportedError("a kernel of other than rows in L2", code=Reason.LAYOUT)
+    x.kernel = kernel_walk(work, x.m, x.k)
+    size = x.m * x.rows.pitch
+    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.UNARY, dst=x.kernel, patch=pe_patch(x.k, 1, operands=1))
+    plan.source, plan.reads = Region(0, x.rows.pitch, size, size), Reads()
+    plan.writes = l2.AUTOMATIC
+    work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
+
+
+def input_softmax(work: ChainWork, op: Op) -> None:
+    """Over the rows of an input, in its own form: map, powers, difference and result in one place, maxima apart."""
+    x, out = work.matrix(op.arg("x")), work.result(op.output)
+    if x.dram is None or out.dram is not None or x.rows is not None:
+        raise UnsupportedError("softmax over the rows of a result in a chain", code=Reason.LAYOUT)
+    m, k = x.m, x.k
+    part = Fragment(work.context)
+    whole = replace(work.context.tensor(op.arg("x")), n=1, c=1, h=m, w=k)
+    rows_as_channels(part, whole, whole)
+    *_, last = part.plans
+    minus = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
+    pitch, end = minus.result.row, minus.source2.base
+    stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
+    last.result, last.writes, last.dst = minus.result, STAYS, None
+    for plan in part.plans:
+        stays: dict[str, Use] = {}
+        for side in (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
+            base = plan.region(side).base
+            stays[side] = (stay, base) if base < end else (top, base - end)
+        plan.reads = replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+        out.writer = work.chain.add(plan, **stays)
+    out.rows, out.view = MatrixPlace(stay, pitch, minus.result.base), MatrixView.MAP
+
+
+def row_softmax(work: ChainWork, op: Op) -> None:
+    """Over rows that are channels: maximum, difference, table and sum in the place of the scores.
+
+    Their product with the reciprocal sums is written as a kernel, or in that place where the values are the kernel.
+    """
+    x, out = work.by_rows_of(op.arg("x")), work.result(op.output)
+    if x.rows is None or x.rows.offset or x.view is not MatrixView.ROWS or x.rows.pitch != l2.channel_stride(x.k):
+        raise UnsupportedError("softmax of other than scores in a chain", code=Reason.LAYOUT)
+    product = only_user(op.output)
+    if product is None or out.dram is not None:
+        raise UnsupportedError("a softmax that ends a chain", code=Reason.LAYOUT)
+    m, k, place = x.m, x.k, x.rows.stay
+    values, turns = row_vector(m)
+    size = m * x.rows.pitch
+    region = Region(0, x.rows.pitch, size, size)
+
+    def reduce(operation: Planar, after: After) -> ChainStay:
+        plan = Plan(
+            "PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, transpose_out=turns, patch=pe_patch(k, 1, operands=1)
+        )
+        plan.pad_lowest = operation is MAXIMUM
+        plan.source, plan.reads, plan.result = region, Reads(after=after), values
+        stay = ChainStay(values.row, 2 * m, VECTOR)
+        work.chain.add(plan, source=place, result=stay)
+        return stay
+
+    top = reduce(MAXIMUM, work.follows(x, MatrixView.ROWS, unit="NE"))
+    if turns and not x.copied:
+        work.chain.plans[-1].patch = joint_patch(work.chain.plans[x.writer].shape[2])
+    minus, power = difference(k, 1, m, broadcast2=Axes.W, transpose2=turns), exponential(work.target, m, 1, k)
+    minus.source, minus.source2, minus.result, minus.reads = region, values, region, Reads()
+    lock(minus, power)
+    before, place = place, ChainStay(size, 2 * m * k, over=place)
+    work.chain.add(minus, source=before, source2=top, result=place)
+    power.source, power.result = region, region
+    power.reads = Reads(after=After.FOLLOWS_PE)
+    before, place = place, ChainStay(size, 2 * m * k, over=place)
+    work.chain.add(power, source=before, result=place)
+    total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
+    scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turns)
+    scale.patch = pe_patch(k, 1, operands=2)
+    scale.source, scale.source2, scale.reads = values, region, Reads(after=After.FOLLOWS_PE)
+    stays: dict[str, Use] = {"source": total, "source2": place}
+    if product.arg("y") in work.matrices:
+        out.kernel = scale.dst = kernel_walk(work, m, k)
+        scale.writes = l2.AUTOMATIC
+    else:
+        place = stays["result"] = ChainStay(size, 2 * m * k, over=place)
+        scale.result, out.rows = region, MatrixPlace(place, x.rows.pitch)
+    out.writer, out.view = work.chain.add(scale, **stays), MatrixView.ROWS
+
+
+def weighted_sum(work: ChainWork, op: Op) -> None:
+    """x y of a softmax x: x is the kernel and the rows of y the map, or y the kernel and the columns of x the map."""
+    x, y, out = work.matrix(op.arg("x")), work.matrix(op.arg("y")), work.result(op.output)
+    if out.dram is not None:
+        raise UnsupportedError("an attention that ends a chain", code=Reason.LAYOUT)
+    if x.kernel is not None:
+        _by_rows(work, x, y, out, op)
+    else:
+        _by_columns(work, op, y, out)
+
+
+def _by_rows(work: ChainWork, x: ChainMatrix, y: ChainMatrix, out: ChainMatrix, op: Op) -> None:
+    if y.rows is None or y.view is MatrixView.MAP:
+        raise UnsupportedError("values of other than rows in L2", code=Reason.LAYOUT)
+    assert x.kernel is not None
+    pitch, size = work.pitch_for(op.output, y.k), y.m * y.rows.pitch
+    plan = kernel_product(work.target, x.kernel, x.m, y.m, y.k, 1.0)
+    choose_joint_shape(work.target, plan)
+    plan.source, plan.reads = Region(0, y.rows.pitch, size, size), Reads()
+    plan.result = Region(0, pitch, x.m * pitch, x.m * pitch)
+    stay = ChainStay(x.m * pitch, 2 * x.m * y.k)
+    out.writer, out.view = work.chain.add(plan, source=y.rows.use, result=stay), MatrixView.ROWS
+    out.rows = MatrixPlace(stay, pitch)
+
+
+def _by_columns(work: ChainWork, op: Op, y: ChainMatrix, out: ChainMatrix) -> None:
+    source = work.columns(op.arg("x"))
+    assert y.kernel is not None and source.columns is not None
+    m, channel = source.m, source.columns.pitch
+    plan = kernel_product(work.target, y.kernel, y.k, y.m, m, 1.0)
+    plan.out_trans = work.read_by_rows(op.output)
+    choose_joint_shape(work.target, plan)
+    plan.source = Region(0, channel, y.m * channel, y.m * channel)
+    plan.reads = Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
+    pitch = work.pitch_for(op.output, y.k) if plan.out_trans else l2.channel_stride(m)
+    stay = ChainStay((m if plan.out_trans else y.k) * pitch, 2 * m * y.k)
+    plan.result = Region(0, pitch, stay.size, stay.size)
+    out.writer = work.chain.add(plan, source=source.columns.stay, result=stay)
+    out.view = MatrixView.ROWS if plan.out_trans else MatrixView.COLUMNS
+    place = MatrixPlace(stay, pitch)
+    out.rows, out.columns = (place, None) if plan.out_trans else (None, place)
