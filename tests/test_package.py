@@ -38,12 +38,6 @@ def test_the_map_of_the_private_interface_is_printed_without_the_runtime():
     assert "_ANEClient evaluateWithModel:options:request:qos:error:" in lines and lines[-2] == "[]"
 
 
-def test_the_names_of_the_runtime_are_there_when_asked_for():
-    assert all(getattr(hexane.runtime, name) is not None for name in hexane.runtime.__all__)
-    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        hexane.runtime.nothing_of_the_kind  # noqa: B018
-
-
 def test_errors_say_where_and_what_to_do():
     error = FormatError("the magic is 0x0", offset=0, where="a.hwx", hint="is this an engine program?")
     assert str(error) == "a.hwx at byte 0x0: the magic is 0x0; is this an engine program?"

@@ -90,12 +90,12 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
 
 MOST = {
     "comparisons with generation names": 0,
-    "generation names outside tables": 54,
+    "generation names outside tables": 49,
     "unread fields of chips and families": 0,
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
-    "public class names in several modules": 8,
-    "names that are participles": 879,
+    "public class names in several modules": 7,
+    "names that are participles": 870,
     "docstrings that are questions": 0,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""

@@ -35,7 +35,8 @@ from hexane.codegen.memory import Cause, Spill  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
 from hexane.session.agreement import Agreement  # noqa: E402
-from hexane.session.run import Session, run_network  # noqa: E402
+from hexane.session.network_run import NetworkRun  # noqa: E402
+from hexane.session.run import run_network  # noqa: E402
 from hexane.session.verdict import percent  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
 from network_list import NETWORKS, Network  # noqa: E402
@@ -85,7 +86,7 @@ class Row:
     model_host_us: float = 0.0
     """The part of it in which Core ML computes on the processor what Apple's compiler refuses."""
     speeds: dict[str, Speed] = field(default_factory=dict)
-    run: Session | None = None
+    run: NetworkRun | None = None
     """A run with every layer examined."""
     spills: list[Spill] = field(default_factory=list)
     """What the default dialect moves beyond the least, the largest first."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hexane import coreml as coreml
     from hexane import emulator as emulator
     from hexane import formats as formats
+    from hexane import frontends as frontends
     from hexane import graph as graph
     from hexane import image as image
     from hexane import integrations as integrations
@@ -98,6 +99,7 @@ _PACKAGES = frozenset(
         "coreml",
         "emulator",
         "formats",
+        "frontends",
         "graph",
         "image",
         "integrations",

@@ -15,7 +15,7 @@ import hexane
 from hexane.graph import Graph, GraphBuilder
 from hexane.numerics import evaluate
 from hexane.session.fix import fixed
-from hexane.session.run import Form
+from hexane.session.form import Form
 
 ct = pytest.importorskip("coremltools")
 

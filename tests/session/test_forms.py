@@ -7,7 +7,8 @@ import pytest
 
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import active
-from hexane.session.run import Form, run_network
+from hexane.session.form import Form
+from hexane.session.run import run_network
 from hexane.session.tables import run_facts
 
 

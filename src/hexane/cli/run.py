@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hexane.graph import Graph
     from hexane.program.run import Device
-    from hexane.session.run import Session
+    from hexane.session.network_run import NetworkRun
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
 WRONG = "wrong"
@@ -99,7 +99,7 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.networks import open_network
         from hexane.files import require_makeable, require_writable, write_arrays
         from hexane.report.folders import require_replaceable
-        from hexane.session.run import Form
+        from hexane.session.form import Form
 
         engine = opened(device, level=level)
         own = bool(without) or accuracy != "exact" or autoscale or level != "engine" or engine.name != "emulator"
@@ -192,7 +192,7 @@ def require_choices(
         raise UsageError("--tolerance needs something to compare with", hint="leave out --compare none")
 
 
-def beyond(session: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
+def beyond(session: NetworkRun, tolerance: float | None, fail_on: str = "changed") -> bool:
     """True where the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
     from hexane.session.verdict import CHANGED, WORDS
 
@@ -213,7 +213,7 @@ def _session(
     *,
     quiet: bool,
     **options: Any,
-) -> Session:
+) -> NetworkRun:
     from time import perf_counter
 
     from hexane.cli.progress import Bar
@@ -263,7 +263,7 @@ def _run_program(
     from hexane.session.agreement import nonfinite_counts
     from hexane.session.execute import execute
     from hexane.session.inputs import gather
-    from hexane.session.run import array_facts, output_facts
+    from hexane.session.network_run import array_facts, output_facts
     from hexane.session.seconds import kernel_seconds, seconds_text, without_kernels
     from hexane.session.verdict import unseen
 
@@ -329,7 +329,7 @@ def _range(array: Any) -> tuple[str, str]:
     return (f"{finite.min():.5g}", f"{finite.max():.5g}") if finite.size else ("-", "-")
 
 
-def _show(session: Session) -> None:
+def _show(session: NetworkRun) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.session.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 

@@ -13,7 +13,8 @@ import hexane
 from hexane.demo import edges, melody, models, text
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.report.page import Picture, write_report
-from hexane.session.run import Progress, Session, run_network
+from hexane.session.network_run import NetworkRun
+from hexane.session.run import Progress, run_network
 
 DETECTOR = ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx")
 PITCH = ("basic-pitch", "nmp.onnx")
@@ -27,7 +28,7 @@ class Shown:
     text: str
     agrees: bool
     report: str
-    session: Session
+    session: NetworkRun
     found: dict[str, Any]
 
 
@@ -140,7 +141,7 @@ def _shown(
     words: str,
     agrees: bool,
     folder: Path,
-    session: Session,
+    session: NetworkRun,
     pictures: list[Picture],
     figures: dict[str, Any],
     progress: Progress,

@@ -234,7 +234,7 @@ class Session:
         for name, result in program.state_results.items():
             array = run.values[name]
             array[...] = np.asarray(run.values[result]).reshape(array.shape)
-        run.outputs = {port.name: _as_declared(run.values[port.name], port) for port in program.outputs}
+        run.outputs = {port.name: _as_dtype(run.values[port.name], port) for port in program.outputs}
         return run
 
     def counters(self) -> dict[str, int]:
@@ -260,7 +260,7 @@ def after_failure(failed: bool) -> contextlib.suppress:
     return contextlib.suppress(*((HexaneError,) if failed else ()))
 
 
-def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
+def _as_dtype(array: np.ndarray, port: Port) -> np.ndarray:
     """A result in the dtype that the network declares; the engine computes fp32 values in fp16."""
     wide = {"fp32": np.float32, "fp16": np.float16}.get(port.dtype)
     return array if wide is None else np.asarray(array).astype(wide, copy=False)

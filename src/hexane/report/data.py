@@ -9,12 +9,12 @@ from hexane.program.attribution import share_text, value_name
 from hexane.report.lanes import rows_of
 
 if TYPE_CHECKING:
-    from hexane.session.run import Session
+    from hexane.session.network_run import NetworkRun
 
 SCHEMA = "hexane-report/1"
 
 
-def report_data(session: Session, *, title: str | None = None) -> dict[str, Any]:
+def report_data(session: NetworkRun, *, title: str | None = None) -> dict[str, Any]:
     """Everything of a session but its tensors and images (docs/commands/report.md)."""
     placement = session.placement
     return {
@@ -37,7 +37,7 @@ def report_data(session: Session, *, title: str | None = None) -> dict[str, Any]
     }
 
 
-def verdict(session: Session) -> str:
+def verdict(session: NetworkRun) -> str:
     """Result in a sentence or two."""
     parts = []
     if session.verdict is not None:
@@ -55,7 +55,7 @@ def verdict(session: Session) -> str:
     return " ".join(parts)
 
 
-def _segments(session: Session) -> list[dict[str, Any]]:
+def _segments(session: NetworkRun) -> list[dict[str, Any]]:
     if session.program is None:
         return []
     return [
@@ -73,7 +73,7 @@ def _segments(session: Session) -> list[dict[str, Any]]:
     ]
 
 
-def _tasks(session: Session) -> list[dict[str, Any]]:
+def _tasks(session: NetworkRun) -> list[dict[str, Any]]:
     """Executed tasks with the compiler's evidence for each; a program's header estimate in microseconds."""
     if session.run is None or session.program is None:
         return []
@@ -89,7 +89,7 @@ def _tasks(session: Session) -> list[dict[str, Any]]:
     return rows
 
 
-def _l2(session: Session) -> list[dict[str, Any]]:
+def _l2(session: NetworkRun) -> list[dict[str, Any]]:
     """The map of L2 of every engine segment; ``task`` is the place of its first task among all tasks."""
     if session.run is None or session.program is None or not session.run.tasks:
         return []
@@ -101,7 +101,7 @@ def _l2(session: Session) -> list[dict[str, Any]]:
     return rows
 
 
-def _estimate(session: Session) -> dict[str, Any] | None:
+def _estimate(session: NetworkRun) -> dict[str, Any] | None:
     """The estimate, its tasks under the names of the ops that they belong to."""
     if session.estimate is None:
         return None

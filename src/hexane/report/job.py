@@ -17,8 +17,10 @@ from hexane.program import input_ports
 from hexane.report.folders import require_replaceable
 from hexane.report.page import write_report
 from hexane.session.baseline import Comparison, Limits, compared, read_answer
+from hexane.session.form import Form
 from hexane.session.inputs import gather
-from hexane.session.run import Form, Session, run_network
+from hexane.session.network_run import NetworkRun
+from hexane.session.run import run_network
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -46,7 +48,7 @@ def run(
     as_: str = "",
     report: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-) -> Session:
+) -> NetworkRun:
     """Take a network through the engine, compare it with float32 and give a verdict, as ``hexane run`` does.
 
     ``inputs`` are arrays or files by name; what is missing is drawn from ``seed``. ``chip`` left out is the device's,

@@ -17,7 +17,7 @@ from hexane.report.data import report_data
 from hexane.report.folders import whole_folder
 
 if TYPE_CHECKING:
-    from hexane.session.run import Session
+    from hexane.session.network_run import NetworkRun
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Picture:
 
 
 def write_report(
-    session: Session, folder: Path, *, title: str | None = None, pictures: Sequence[Picture] = ()
+    session: NetworkRun, folder: Path, *, title: str | None = None, pictures: Sequence[Picture] = ()
 ) -> dict[str, Any]:
     """Write the report of a session and return its data.
 
@@ -59,7 +59,7 @@ def write_report(
     return data
 
 
-def _plots(session: Session, data: Mapping[str, Any], folder: Path) -> None:
+def _plots(session: NetworkRun, data: Mapping[str, Any], folder: Path) -> None:
     try:
         from hexane.report.plots import save_errors, save_memory
         from hexane.report.roofline import save_roofline

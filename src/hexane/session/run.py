@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,33 +12,28 @@ import numpy as np
 
 from hexane import chips
 from hexane.chips import Chip
-from hexane.codegen import compile
-from hexane.codegen.driver import canonical, context_of, parts_of
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.graph import html
-from hexane.lowering.accuracy import AccuracyCost, costs
-from hexane.lowering.compilation import Compilation
-from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
-from hexane.numerics.insight import Insight, every_value, examine
+from hexane.numerics.insight import Insight, examine
 from hexane.numerics.stored import stored_in_fp16
 from hexane.passes.apple_forms import applied
 from hexane.program import Program
 from hexane.program.attribution import share_text
 from hexane.restrictions.remarks import remarks
-from hexane.session.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
-from hexane.session.check import CheckReport, check, check_program
-from hexane.session.execute import Execution, execute
-from hexane.session.references import Wanted, wanted
+from hexane.session.agreement import agreements, beside_fp16
+from hexane.session.check import check, check_program
+from hexane.session.execute import execute
+from hexane.session.form import DEFAULT, Form
+from hexane.session.network_run import NAMES, NetworkRun, Other
+from hexane.session.references import wanted
 from hexane.session.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.session.seconds import kernel_seconds, without_kernels
-from hexane.session.verdict import Verdict, advice_for, storage_loses, unseen, verdict_of
+from hexane.session.verdict import advice_for, storage_loses, unseen, verdict_of
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
     from hexane.program.run import Device
-    from hexane.timing import Estimate
 
 LEVELS = ("engine", "graph")
 SHORT = 5e-3
@@ -64,216 +58,6 @@ class Silent:
         pass
 
 
-@dataclass(frozen=True)
-class Form:
-    """Options of a compilation: the dialect, the transformations that are left out, and the accuracy."""
-
-    dialect: str = "default"
-    without: tuple[str, ...] = ()
-    accuracy: str = "exact"
-
-    @property
-    def as_(self) -> str:
-        """Whose program it is: "apple" (as far as its numbers are known) or "hexane"."""
-        return "apple" if self.dialect == "apple" else "hexane"
-
-    def __str__(self) -> str:
-        """Words on a form that is not the usual one; empty for that."""
-        dialect = f", dialect {self.dialect}" if self.dialect != "default" else ""
-        accuracy = f", accuracy {self.accuracy}" if self.accuracy != "exact" else ""
-        return dialect + accuracy + (f", without {', '.join(self.without)}" if self.without else "")
-
-    def compiled(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Program:
-        return compile(
-            graph, chip=chip, dialect=self.dialect, without=self.without, scaling=scaling, accuracy=self.accuracy
-        )
-
-    def parts(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> list[tuple[str, Graph]]:
-        """The parts of the program, as ``Session.parts`` gives them, without tasks."""
-        context = context_of(chip, self.dialect, self.without, accuracy=self.accuracy)
-        return parts_of(graph, context, scaling)
-
-    def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
-        """The graph in canonical form, for a chip that no program is written for."""
-        on = active(self.dialect, self.without, generation=chip.generation_name, accuracy=self.accuracy)
-        return canonical(graph, Compilation(chip, on, self.as_ == "apple"), scaling=scaling)
-
-
-NAMES = {"apple": "Apple's compiler", "hexane": "hexane's program"}
-DIFFERS = 1e-2
-"""Relative difference (root mean square) of an output from which two programs give two answers."""
-
-
-@dataclass(frozen=True)
-class Other:
-    """Result of the other compiler's program, where Apple's is known to take ops apart in another way.
-
-    ``forms``: these ways; ``outputs`` by name; ``relative`` and ``largest``: the difference of the output that differs
-    most, ``nonfinite`` how many of its values are finite in one answer only.
-    """
-
-    as_: str
-    forms: tuple[str, ...]
-    outputs: dict[str, np.ndarray]
-    name: str
-    relative: float
-    largest: float
-    nonfinite: int
-
-    @property
-    def differs(self) -> bool:
-        return self.nonfinite > 0 or not self.relative <= DIFFERS
-
-    @property
-    def text(self) -> str:
-        """The other answer in one line."""
-        if not self.differs:
-            return f"{NAMES[self.as_]}: the same answer ({'; '.join(self.forms)}: on these inputs without effect)"
-        infinite = f", {self.nonfinite} values finite in one of the two" if self.nonfinite else ""
-        return (
-            f"{NAMES[self.as_]}: ANOTHER ANSWER: {self.name} differs by up to {self.largest:.4g} (relative "
-            f"{self.relative:.2g}{infinite}); Apple's: {'; '.join(self.forms)}"
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data; the outputs as facts."""
-        facts = {name: output_facts(array) for name, array in self.outputs.items()}
-        return {
-            "as": self.as_, "differs": self.differs, "output": self.name, "relative": _plain(self.relative),
-            "largest": _plain(self.largest), "nonfinite": self.nonfinite, "forms": list(self.forms), "outputs": facts,
-            "text": self.text,
-        }  # fmt: skip
-
-
-def _plain(number: float) -> float | None:
-    return number if np.isfinite(number) else None
-
-
-@dataclass(repr=False)
-class Session:
-    """Everything that is known of one run.
-
-    ``seconds`` per stage (load, compile, run, compare, examine). ``prepared`` is the graph in canonical form where
-    there is no program. ``program`` and ``run`` are None at level "graph" of a chip that hexane does not compile for.
-    ``emulator_bits`` says whether another device's outputs are the emulator's, bit for bit; known where the
-    emulator ran too (``insight``). ``exact``: by output, the relative error of the same network with accuracy "exact",
-    where transformations that cost accuracy changed it. ``insight`` is None unless it was asked for, or the verdict was
-    bad.
-    """
-
-    name: str
-    chip: Chip
-    level: str
-    graph: Graph
-    inputs: dict[str, np.ndarray]
-    notes: tuple[str, ...] = ()
-    device: str = "emulator"
-    form: Form = Form()
-    emulator_bits: bool | None = None
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
-    program: Program | None = None
-    prepared: Graph | None = None
-    run: Execution | None = None
-    wanted: Wanted | None = None
-    agreements: list[Agreement] = field(default_factory=list)
-    verdict: Verdict | None = None
-    placement: CheckReport | None = None
-    insight: Insight | None = None
-    estimate: Estimate | None = None
-    other: Other | None = None
-    autoscale: dict[str, Any] | None = None
-    exact: dict[str, float | None] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def _repr_html_(self) -> str:
-        """The tables of ``hexane run``, for notebooks."""
-        from hexane.session.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
-
-        against = f"Against {self.wanted.by} in float32" if self.agreements and self.wanted else ""
-        return "".join((
-            html.paragraph(run_title(self), bold=True), html.table(run_facts(self)), html.paragraph(against, bold=True),
-            html.table(agreement_rows(self), AGREEMENT_HEAD, AGREEMENT_RIGHT),
-        ))  # fmt: skip
-
-    def __repr__(self) -> str:
-        verdict = self.verdict.text if self.verdict is not None else "not compared"
-        return f"<run of {self.name} on {self.chip.name}: {verdict}>"
-
-    @cached_property
-    def reference(self) -> dict[str, np.ndarray]:
-        """Every value of the network in float32, by name (of huge networks the outputs only)."""
-        return every_value(self.graph, self.inputs)
-
-    def parts(self) -> list[tuple[str, Graph]]:
-        """The network as it is computed: a program's segments, or the whole graph in canonical form."""
-        if self.program is not None:
-            parts = [(s.kind, s.source or s.graph) for s in self.program.segments]
-            return [(kind, graph) for kind, graph in parts if graph is not None]
-        if self.prepared is None:
-            self.prepared = self.form.canonical(self.graph, self.chip)
-        return [("engine", self.prepared)]
-
-    @cached_property
-    def timed(self) -> Estimate:
-        """The estimate of the program that runs, or of a network without tasks; HexaneError where there is none."""
-        from hexane.timing import estimate
-
-        engine = self.program is not None and bool(self.program.images)
-        return estimate(self.program if engine else self.graph, self.chip)
-
-    @property
-    def costs(self) -> tuple[AccuracyCost, ...]:
-        """Effect of the transformations that changed the network on its numbers."""
-        graph = self.program.graph if self.program is not None else self.prepared
-        return () if graph is None else costs(graph)
-
-    def summary(self) -> dict[str, Any]:
-        """The run in numbers, schema ``hexane-run/1`` (docs/commands/run.md)."""
-        stats = self.program.stats() if self.program is not None else None
-        if stats is not None:
-            stats.pop("host_reasons")
-        return {
-            "schema": "hexane-run/1",
-            "model": self.name,
-            "chip": self.chip.name,
-            "dialect": self.form.dialect,
-            "as": self.form.as_,
-            "other": self.other.as_dict() if self.other else None,
-            "without": list(self.form.without),
-            "accuracy": self.form.accuracy,
-            "transformations": [cost.as_dict() for cost in self.costs],
-            "exact_relative": self.exact,
-            "level": self.level,
-            "device": self.device,
-            "emulator_bits": self.emulator_bits,
-            "inputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.inputs.items()},
-            "outputs": {name: output_facts(array) for name, array in self.outputs.items()},
-            "verdict": self.verdict.word if self.verdict else None,
-            "verdict_text": self.verdict.far if self.verdict else "not compared",
-            "advice": self.verdict.advice if self.verdict else "",
-            "notes": list(self.notes),
-            "macs_on_engine": stats["macs_on_engine"] if stats is not None else None,
-            "program": stats,
-            "compared_with": self.wanted.by if self.wanted else None,
-            "compared_instead": self.wanted.instead if self.wanted else "",
-            "agreement": [row.as_dict() for row in self.agreements],
-            "hypotheses": list(self.run.hypotheses) if self.run and self.run.hypotheses is not None else None,
-            "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
-            "autoscale": self.autoscale,
-        }
-
-
-def array_facts(array: np.ndarray) -> dict[str, Any]:
-    """An input in JSON: shape and dtype."""
-    return {"shape": list(array.shape), "dtype": str(array.dtype)}
-
-
-def output_facts(array: np.ndarray) -> dict[str, Any]:
-    """One output in JSON: shape, dtype, and how many values are infinite or NaN."""
-    infinities, nans = nonfinite_counts(array)
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "infinities": infinities, "nans": nans}
-
-
 def run_network(
     graph: Graph,
     inputs: Mapping[str, np.ndarray],
@@ -288,8 +72,8 @@ def run_network(
     notes: Sequence[str] = (),
     progress: Progress | None = None,
     device: Device | None = None,
-    form: Form = Form(),
-) -> Session:
+    form: Form = DEFAULT,
+) -> NetworkRun:
     """Take a network through the engine.
 
     Parameters
@@ -314,7 +98,7 @@ def run_network(
         raise UsageError(f"there is no level {level!r}", hint="engine or graph")
     if level == "engine" and form.as_ == "apple" and not _is_written_for(target, form):
         level, notes = "graph", (*notes, f"level graph: no program is written for {target.name}")
-    session = Session(
+    session = NetworkRun(
         name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator", form
     )
     if level == "engine" or _is_written_for(target, form):
@@ -352,7 +136,7 @@ def run_network(
     return session
 
 
-def _answer_otherwise(session: Session) -> None:
+def _answer_otherwise(session: NetworkRun) -> None:
     """The other compiler's answer, by the arithmetic on the graph, where Apple's forms of the network's ops differ."""
     forms = applied(session.graph, session.chip)
     if not forms:
@@ -376,7 +160,7 @@ BY_VALUES = frozenset(("O15", "N2", "N7"))
 """Rules whose forms give the same numbers while no value is beyond their limit."""
 
 
-def _matter(session: Session, rules: set[str]) -> bool:
+def _matter(session: NetworkRun, rules: set[str]) -> bool:
     """True where a form can change the answer on these inputs: held against the float32 values, which cost little."""
     if not rules <= BY_VALUES:
         return True
@@ -395,7 +179,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:
     return float(np.linalg.norm(gap) / size) if size else 0.0, float(gap.max(initial=0.0)), nonfinite
 
 
-def _stored(session: Session) -> dict[str, np.ndarray]:
+def _stored(session: NetworkRun) -> dict[str, np.ndarray]:
     """The network with every tensor stored in fp16; nothing where the reference cannot compute it."""
     try:
         form = session.program.graph if session.program is not None and session.autoscale is None else None
@@ -406,7 +190,7 @@ def _stored(session: Session) -> dict[str, np.ndarray]:
         return {}
 
 
-def _exact(session: Session) -> dict[str, float | None]:
+def _exact(session: NetworkRun) -> dict[str, float | None]:
     """The relative error of every output with accuracy "exact", by the arithmetic on the graph."""
     assert session.wanted is not None
     graph = replace(session.form, accuracy="exact").canonical(session.graph, session.chip)
@@ -422,14 +206,14 @@ def _is_written_for(chip: Chip, form: Form) -> bool:
     return True
 
 
-def _timed(session: Session, stage: str, work: Callable[[], Any]) -> Any:
+def _timed(session: NetworkRun, stage: str, work: Callable[[], Any]) -> Any:
     start = time.perf_counter()
     result = work()
     session.seconds[stage] = time.perf_counter() - start
     return result
 
 
-def _first_answer(session: Session, program: Program) -> str:
+def _first_answer(session: NetworkRun, program: Program) -> str:
     """Facts of a program before it has run: how much of it the engine does, and how long that would take."""
     stats = program.stats()
     if not stats["tasks"]:
@@ -438,7 +222,7 @@ def _first_answer(session: Session, program: Program) -> str:
     return f"{summary}, {session.timed.latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
 
 
-def _run(session: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
+def _run(session: NetworkRun, show: Progress, *, observe: bool, device: Device | None) -> None:
     if session.level == "engine":
         assert session.program is not None
         program = session.program
@@ -475,7 +259,7 @@ def _same_bits(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndar
     )
 
 
-def _look_for_the_cause(session: Session) -> None:
+def _look_for_the_cause(session: NetworkRun) -> None:
     """Complete a bad verdict with one line of what to do, from the error of every layer."""
     assert session.verdict is not None
     if (
@@ -495,13 +279,13 @@ def _look_for_the_cause(session: Session) -> None:
     session.verdict = replace(session.verdict, advice=line)
 
 
-def _insight(session: Session) -> Insight:
+def _insight(session: NetworkRun) -> Insight:
     if session.insight is None:
         session.insight = examine(session.parts(), session.inputs, session.reference, session.chip)
     return session.insight
 
 
-def _examine(session: Session) -> None:
+def _examine(session: NetworkRun) -> None:
     session.placement = (
         check_program(session.graph, session.program) if session.program else check(session.graph, session.chip)
     )

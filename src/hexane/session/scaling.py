@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from hexane.graph import Graph
     from hexane.numerics.insight import Insight
-    from hexane.session.run import Session
+    from hexane.session.network_run import NetworkRun
 
 
 HELPS = 0.8
 """A scaling is kept where the error that it leaves is at most this share of the one before."""
 
 
-def apply_autoscale(session: Session) -> None:
+def apply_autoscale(session: NetworkRun) -> None:
     """Scale the session's program (or prepared graph) by what its own inputs show, before it runs.
 
     ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after. A scaling that
@@ -54,7 +54,7 @@ def apply_autoscale(session: Session) -> None:
         ((_, session.prepared),) = parts
 
 
-def gain_of_scaling(session: Session, insight: Insight) -> str:
+def gain_of_scaling(session: NetworkRun, insight: Insight) -> str:
     """Effect of ``--autoscale``, tried: words for the advice, empty where it would not help."""
     if not insight.scaling or session.autoscale is not None:
         return ""
@@ -72,14 +72,14 @@ def gain_of_scaling(session: Session, insight: Insight) -> str:
     )
 
 
-def _scaled(session: Session, insight: Insight) -> list[tuple[str, Graph]]:
-    """The parts of the network with its layers scaled, as ``Session.parts`` gives them."""
+def _scaled(session: NetworkRun, insight: Insight) -> list[tuple[str, Graph]]:
+    """The parts of the network with its layers scaled, as ``NetworkRun.parts`` gives them."""
     if session.program is not None:
         return session.form.parts(session.graph, session.chip, insight.scaling)
     return [("engine", session.form.canonical(session.graph, session.chip, insight.scaling))]
 
 
-def _values(session: Session, parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
+def _values(session: NetworkRun, parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
     """The engine's arithmetic on parts, by name, from the session's inputs on."""
     values = states_of(parts) | dict(session.inputs)
     for kind, graph in parts:
@@ -88,7 +88,7 @@ def _values(session: Session, parts: Sequence[tuple[str, Graph]]) -> dict[str, n
     return values
 
 
-def _rows(session: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]:
+def _rows(session: NetworkRun, values: Mapping[str, np.ndarray]) -> list[Agreement]:
     questions = questions_of(session.graph)
     names = session.graph.outputs
     return [agreement(n, np.asarray(values[n]), session.reference[n], questions.get(n)) for n in names]
@@ -110,7 +110,7 @@ def _figures(rows: list[Agreement]) -> dict[str, dict[str, float | None]]:
     return {row.name: {"largest": row.largest, "relative": row.relative} for row in rows}
 
 
-def finish(session: Session) -> None:
+def finish(session: NetworkRun) -> None:
     """Errors after the scaling, against the same float32 values, and the sentence that reports print."""
     scaling: dict[str, Any] | None = session.autoscale
     if not scaling or not scaling["layers"]:

@@ -10,7 +10,7 @@ from hexane.session.seconds import seconds_text
 
 if TYPE_CHECKING:
     from hexane.session.check import CheckReport
-    from hexane.session.run import Session
+    from hexane.session.network_run import NetworkRun
 
 Rows = list[list[Any]]
 AGREEMENT_HEAD = [
@@ -19,13 +19,13 @@ AGREEMENT_HEAD = [
 AGREEMENT_RIGHT = tuple(range(2, 9))
 
 
-def run_title(session: Session) -> str:
+def run_title(session: NetworkRun) -> str:
     """Placement of the run."""
     place = f", on {session.device}" if session.level == "engine" else ""
     return f"{session.name} on {session.chip.name}, level {session.level}{place}{session.form}"
 
 
-def run_facts(session: Session) -> Rows:
+def run_facts(session: NetworkRun) -> Rows:
     """Verdict, inputs, program, arithmetic, times: a name and a text each."""
     rows: Rows = []
     if session.verdict is not None:
@@ -56,7 +56,7 @@ def run_facts(session: Session) -> Rows:
     return rows
 
 
-def _accuracy_text(session: Session) -> str:
+def _accuracy_text(session: NetworkRun) -> str:
     """Transformations that cost accuracy, and the error with them and without."""
     dear = ", ".join(str(cost) for cost in session.costs if cost.error)
     errors = [
@@ -68,7 +68,7 @@ def _accuracy_text(session: Session) -> str:
     return "; ".join((dear, *errors))
 
 
-def agreement_rows(session: Session) -> Rows:
+def agreement_rows(session: NetworkRun) -> Rows:
     """Every output against float32, under ``AGREEMENT_HEAD``."""
     return [
         [a.name, "x".join(map(str, a.shape)), a.infinities, a.nans, _figure(a.largest, ".3g"),
