@@ -1,4 +1,4 @@
-"""Two operands that are both broadcast, one of them along the batch: on the engine, image by image."""
+"""Two operands that are both broadcast, one of them along the batch, image by image; results and operands beyond L2."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ def test_a_result_larger_than_l2_is_made_in_tiles_that_fill_it(shapes):
     patch, room = 1 << wide.patch[1], 2 * 1024 * 1024 - wide.result.base
     assert wide.tile % patch == 0
     assert wide.tile * wide.result.row <= room < (wide.tile + patch) * wide.result.row
+
+
+@pytest.mark.parametrize(("columns", "readers"), [(900, 1), (2048, 2)])
+def test_a_matrix_that_does_not_fit_l2_is_read_again_by_every_block_of_rows(columns, readers):
+    """Of 20 rows 4 are one task and 16 the next; 1024 rows of 900 values stay in L2 between them."""
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 1, 20, 1024), "fp16"), b.input("y", (1, 1, 1024, columns), "fp16")
+    b.output(b.matmul(x=x, y=y))
+    (segment,) = near(b.graph).segments
+    assert [plan.cout for plan in segment.plans] == [4, 16]
+    assert sum(plan.src is not None for plan in segment.plans) == readers
