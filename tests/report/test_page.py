@@ -13,6 +13,7 @@ import pytest
 import hexane
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
+from hexane.report import train_page
 from hexane.report.lanes import rows_of
 from hexane.report.page import embedded, write_report
 from hexane.session.run import run_network
@@ -86,3 +87,14 @@ def test_run_writes_outputs_and_report(tmp_path: Path) -> None:
     again = command("run", model, "--random", 1, "--level", "graph", "-o", tmp_path / "graph.npz", "--json")
     assert again["level"] == "graph"
     assert np.array_equal(np.load(tmp_path / "out.npz")["out"], np.load(tmp_path / "graph.npz")["out"])
+
+
+def test_curves_of_a_training_run_lie_between_their_marks() -> None:
+    marks, (falling, level) = train_page._plot([[3.0, 2.0, np.inf, 1.0], [2.0, 2.0]])
+    assert [value for _, value in marks] == [1, 1.5, 2, 2.5, 3]
+    places = {value: f"{place:.1f}" for place, value in marks}
+    assert [point.split(",")[1] for point in falling.split()] == [places[3], places[2], places[1]]
+    assert {point.split(",")[1] for point in level.split()} == {places[2]}
+    marks, (level,) = train_page._plot([[2.0, 2.0]])  # of one number only: a line on the lowest mark
+    assert [value for _, value in marks] == [2, 2.25, 2.5, 2.75, 3]
+    assert {point.split(",")[1] for point in level.split()} == {f"{marks[0][0]:.1f}"}
