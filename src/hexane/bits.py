@@ -11,6 +11,7 @@ from math import lcm
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.rounding import ceil_div
 
 
 def bf16_values(words: np.ndarray) -> np.ndarray:
@@ -20,7 +21,7 @@ def bf16_values(words: np.ndarray) -> np.ndarray:
 
 def packed_bytes(count: int, bits: int) -> int:
     """Bytes that ``count`` numbers of ``bits`` bits take."""
-    return -(-count * bits // 8)
+    return ceil_div(count * bits, 8)
 
 
 def pack_bits(numbers: np.ndarray, bits: int) -> np.ndarray:
@@ -36,7 +37,7 @@ def pack_bits(numbers: np.ndarray, bits: int) -> np.ndarray:
         return np.ascontiguousarray(numbers)
     count = numbers.shape[-1]
     per_word, word_bytes = _word(bits)
-    words = -(-count // per_word)
+    words = ceil_div(count, per_word)
     padded = np.zeros((*numbers.shape[:-1], words * per_word), np.uint8)
     padded[..., :count] = numbers
     lanes = padded.reshape(*numbers.shape[:-1], words, per_word)
@@ -60,7 +61,7 @@ def unpack_bits(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     if bits == 8:
         return np.ascontiguousarray(packed[..., :count])
     per_word, word_bytes = _word(bits)
-    words = -(-count // per_word)
+    words = ceil_div(count, per_word)
     padded = np.zeros((*packed.shape[:-1], words * word_bytes), np.uint8)
     padded[..., :needed] = packed[..., :needed]
     lanes = padded.reshape(*packed.shape[:-1], words, word_bytes)

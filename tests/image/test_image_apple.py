@@ -12,9 +12,9 @@ import hexane
 from facts import fact_files, fact_params
 from hexane.image import Surface, build_image
 from hexane.image.packages import scratch_needed
-from hexane.image.surface import align
 from hexane.image.text import assemble_image, disassemble_image
 from hexane.isa import Task, decode_stream
+from hexane.rounding import align
 
 H13 = "apple/h13/*.json"
 

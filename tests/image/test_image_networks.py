@@ -10,7 +10,7 @@ import pytest
 
 import hexane
 from facts import fact_params
-from hexane.image.surface import align
+from hexane.rounding import align
 
 FP16_BYTES = 2
 SOURCES = fact_params("hwx/*.hwx")

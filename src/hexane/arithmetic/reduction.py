@@ -14,6 +14,7 @@ from hexane.arithmetic.elementwise import elementwise
 from hexane.arithmetic.formats import halfwords, planar_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
 from hexane.errors import UsageError
+from hexane.isa.numbers import LARGEST_HALF
 
 CUT_BITS = 12
 """The significand that the first stage's adder keeps of either operand (docs/reference/numerics.md 7.2)."""
@@ -132,10 +133,10 @@ def _wide(rows: np.ndarray, base: np.ndarray, totals: np.ndarray, scale: float) 
     if overflows.any():
         totals = totals.copy()
         totals[overflows] = _sum(eleven_bits(planar_value(base[overflows]) ** 2))
-    return totals, overflows | (totals * scale > LARGEST)
+    return totals, overflows | (totals * scale > LARGEST_HALF)
 
 
-INFINITY, LARGEST = 0x7C00, 65504.0
+INFINITY = 0x7C00
 
 
 def eleven_bits(value: np.ndarray) -> np.ndarray:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from copy import copy
 
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import ceil_div
 from hexane.codegen.operations import SourceType
 from hexane.codegen.plan import SIDES, Plan
+from hexane.rounding import ceil_div
 
 BY_DMA = (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
 

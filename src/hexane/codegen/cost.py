@@ -5,10 +5,11 @@ The word is an estimate for the scheduler; execution does not need it.
 
 from __future__ import annotations
 
-from hexane.codegen.geometry import patch_count, up
+from hexane.codegen.geometry import patch_count
 from hexane.codegen.operands import Extents, bursts, read_extents, result_of
 from hexane.codegen.operations import NeOp, PeKind
 from hexane.codegen.plan import Dma, Plan
+from hexane.rounding import align, ceil_div
 
 DMA_BYTES_PER_US = 34130.0
 COEFFICIENTS_PER_US = 2855.0  # dense convolution: 2 coefficients per cycle at 1.43 GHz
@@ -49,7 +50,7 @@ def dma_bytes(plan: Plan) -> int:
 
 def _constant_rows(plan: Plan) -> int:
     """A second operand that lies with channels along W: a row of scales below the row of shifts, or one row."""
-    return (2 if plan.kind is PeKind.SCALE_SHIFT else 1) * up(plan.c * 2, 64)
+    return (2 if plan.kind is PeKind.SCALE_SHIFT else 1) * align(plan.c * 2, 64)
 
 
 def _source_bytes(plan: Plan, dma: Dma, extents: Extents) -> int:
@@ -62,7 +63,7 @@ def engine_ns(plan: Plan) -> float:
     channels = plan.c * plan.groups
     if plan.unit == "PE":
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
-            chunks = 1 if plan.h > 1 or plan.src is not None else -(-plan.w // 32)
+            chunks = 1 if plan.h > 1 or plan.src is not None else ceil_div(plan.w, 32)
             return channels * PE_GROUP_RESIDENT_NS * chunks
         if plan.kind.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
@@ -80,13 +81,13 @@ def engine_ns(plan: Plan) -> float:
         if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
             time = max(time, channels * NE_TURNED_NS)
         if plan.tables and plan.src is None:
-            lanes = -(-plan.cout // (1 << plan.cores_log2))
+            lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             each = NE_PIXEL_NS if plan.shape[2] else NE_ROW_NS
             time = max(time, lanes * patches * NE_TABLE_PATCH_NS, channels * patches * each)
         return time
     if plan.kernel is not None and (plan.kernel.data or plan.kernel.source is not None):
-        lanes = -(-plan.cout // (1 << plan.cores_log2))
+        lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
         patches = patch_count(plan.wout, plan.hout, plan.shape[2])
         return 1000 * patches * lanes * plan.c * plan.kh * plan.kw * plan.groups / COEFFICIENTS_PER_US
     return 0.0

@@ -13,9 +13,9 @@ import numpy as np
 from hexane.codegen.operands import RESULT, SECOND, TaskOperand, operands_of
 from hexane.codegen.plan import Dma, EarlierReader, Plan, Space
 from hexane.codegen.targets import Places
+from hexane.isa.granules import GRANULE
+from hexane.rounding import ceil_div
 
-GRANULE = 64
-"""Bytes that every address and stride of a tile DMA is a multiple of."""
 NOBODY = -1
 
 Stretch = tuple[int, slice]
@@ -92,10 +92,10 @@ def _stretches(plan: Plan, index: int, places: Places) -> list[tuple[str, Stretc
 
 def _granules(end: TaskOperand, dma: Dma, base: int) -> slice:
     g, d, c, h, w = end.extents
-    blocks = -(-c // dma.interleave)
+    blocks = ceil_div(c, dma.interleave)
     start = base + dma.offset
     last = (g - 1) * dma.group + (d - 1) * dma.depth + (blocks - 1) * dma.plane + (h - 1) * dma.row
-    return slice(start // GRANULE, -(-(start + last + w * dma.element * dma.interleave) // GRANULE))
+    return slice(start // GRANULE, ceil_div(start + last + w * dma.element * dma.interleave, GRANULE))
 
 
 def _kernel(plan: Plan, places: Places) -> Iterator[Stretch]:
@@ -105,4 +105,4 @@ def _kernel(plan: Plan, places: Places) -> Iterator[Stretch]:
     channel = places.channel(kernel.source)
     for offset, size in zip(kernel.offsets, kernel.sizes):
         start = places.kernel_offset + offset
-        yield channel, slice(start // GRANULE, -(-(start + size) // GRANULE))
+        yield channel, slice(start // GRANULE, ceil_div(start + size, GRANULE))

@@ -17,11 +17,11 @@ import numpy as np
 from hexane.chips import Evidence, Generation
 from hexane.chips.generations import ROWS_EVERYWHERE
 from hexane.codegen import tasks
-from hexane.codegen.geometry import up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.context import Context
@@ -49,7 +49,7 @@ class Tensor:
 
     @property
     def row(self) -> int:
-        return self.row_bytes or up(self.w * self.element, 64)
+        return self.row_bytes or align(self.w * self.element, 64)
 
     @property
     def plane(self) -> int:

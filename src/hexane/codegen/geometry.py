@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.rounding import ceil_div
+
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
 
@@ -14,15 +16,6 @@ PATCH_PIXELS = 128
 KERNEL_WEIGHT = 6.25
 """Bytes moved, kernels and border rows too, that weigh as much as a coefficient of a one-row patch: 6.12 to 6.44."""
 PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
-
-
-def up(value: int, unit: int) -> int:
-    """``value`` rounded up to a multiple of ``unit``."""
-    return -(-value // unit) * unit
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 def ceil_log2(value: int) -> int:

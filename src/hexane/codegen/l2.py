@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from hexane.codegen.geometry import up
 from hexane.codegen.operations import ResultType, Writes
 from hexane.codegen.plan import Region
+from hexane.isa.granules import UNIT
+from hexane.rounding import align
 
-UNIT = 16
 BANKS = 64
 MOST_PAD = 5 * UNIT
 """Bytes that a row pad takes at most."""
@@ -22,12 +22,12 @@ AUTOMATIC = Writes(ResultType.DMA_STREAM, automatic=True)
 
 def channel_stride(width: int, element: int = 2) -> int:
     """Bytes from one channel to the next when whole rows of ``width`` stand in L2 (§7.1)."""
-    return up(width * element, UNIT)
+    return align(width * element, UNIT)
 
 
 def odd_channel_stride(width: int) -> int:
     """Channel stride of a transposed copy that feeds a product: an odd number of 16-byte units (§7.1)."""
-    units = up(2 * width, UNIT) // UNIT
+    units = align(2 * width, UNIT) // UNIT
     return (units | 1) * UNIT
 
 
@@ -41,8 +41,8 @@ def ne_window(
     if width <= 128:
         return channel_stride(width, element)
     pixels = max(32, 128 >> low) if pref == 3 else 128 * sx
-    pixels += up(kw - 1, 8) * sx * ox
-    return up(min(pixels, up(width, 128)) * element, UNIT)
+    pixels += align(kw - 1, 8) * sx * ox
+    return align(min(pixels, align(width, 128)) * element, UNIT)
 
 
 def pe_window(width: int, patch_log2: int, element: int = 2) -> int:

@@ -14,7 +14,6 @@ from hexane.codegen import dram_order, memory
 from hexane.codegen.contents import Contents
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Plan, Space, TaskKernel
@@ -22,9 +21,9 @@ from hexane.codegen.price import Prices, price_us
 from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
-EMPTY_CONST = 0x4000
-SCRATCH_UNIT = 0x4000
 LONG_TASK_US = 12  # [INFERRED: 19 us have the category, 7 us have not]
 WAKES = 7
 
@@ -56,7 +55,7 @@ class _Scratch:
             if start - at >= size:
                 break
             at = max(at, end)
-        end = at + up(size, 64)
+        end = at + align(size, 64)
         self.live.append((last, at, end))
         self.top = max(self.top, end)
         return at
@@ -159,9 +158,9 @@ class Linker:
         dram_order.settle(self.plans, places, for_readers=self.target.waits_for_readers)
         self._settle_power()
         tasks = self.target.assemble(self.plans, places)
-        const = bytes(self._const) or bytes(EMPTY_CONST)
+        const = bytes(self._const) or bytes(PAGE)
         kernels = bytes(self._kernel_data) if self.target.kernel_section else b""
-        scratch = up(scratch, SCRATCH_UNIT)
+        scratch = align(scratch, PAGE)
         return Linked(tasks, self.plans, const, self.surfaces, scratch, tuple(self._kernels), kernels)
 
     def _identity(self, buffer: Buffer, plan: Plan) -> Hashable:

@@ -23,12 +23,12 @@ import numpy as np
 
 from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div
 from hexane.codegen.operands import operand_of
 from hexane.codegen.operations import PeKind, SourceType
 from hexane.codegen.plan import RESULT, SIDES, SOURCE, Buffer, Dma, Plan, Space
 from hexane.frozen import slot_init
 from hexane.lowering.transformations import Transformations
+from hexane.rounding import ceil_div
 
 BURST = 64  # every DMA starts at a burst, and steps by whole ones
 MOST_BURSTS = 1 << 21  # of a walk that is looked at burst by burst
@@ -349,7 +349,7 @@ class BufferUses:
         name = f"{number}:{buffer.name}"
         shared = Buffer(name, Space.SURFACE)
         size = self.fragments[number].scratch[buffer.name]
-        self.values[name] = Tensor(shared, 1, 1, -(-size // BURST), BURST // 2)
+        self.values[name] = Tensor(shared, 1, 1, ceil_div(size, BURST), BURST // 2)
         for other, side in self.users[key]:
             plan = self.plans[other]
             if side == "kernel":

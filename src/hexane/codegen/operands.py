@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from hexane.codegen.geometry import ceil_div, up
 from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
 from hexane.codegen.plan import RESULT, SECOND, SOURCE, Dma, Plan, Region
+from hexane.isa.granules import UNIT
 from hexane.isa.tiles import source_rows
-
-UNIT = 16
-"""Bytes that L2 counts in."""
+from hexane.rounding import align, ceil_div
 
 TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
 
@@ -138,7 +136,7 @@ def span(end: TaskOperand, extents: Extents | None = None) -> int:
     region = end.region
     g, d, c, h, w = extents
     last = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-    return last + up(w * end.element, UNIT)
+    return last + align(w * end.element, UNIT)
 
 
 def held(plan: Plan, end: TaskOperand) -> int:
@@ -175,7 +173,7 @@ def result_buffer(plan: Plan, end: TaskOperand) -> int:
     """
     extents = end.extents
     patch = 1 << (plan.patch[1] if plan.unit == "PE" else plan.shape[2])
-    row = up(min(extents.w, 128) * end.element, UNIT) * extents.c * extents.d
+    row = align(min(extents.w, 128) * end.element, UNIT) * extents.c * extents.d
     return min(extents.h, 2 * patch) * row
 
 
@@ -194,7 +192,7 @@ def read_again(plan: Plan, end: TaskOperand) -> int:
 def bursts(dma: Dma, extents: Extents) -> int:
     """Bytes that a walk through DRAM moves: whole rows of 64-byte bursts, never more than the row stride."""
     g, d, c, h, w = extents
-    row = up(w * dma.element * dma.interleave, 64)
+    row = align(w * dma.element * dma.interleave, 64)
     if h > 1 and dma.row:
         row = min(row, dma.row)
     return ceil_div(g * d * c, dma.interleave) * h * row

@@ -14,7 +14,6 @@ from hexane.codegen import l2
 from hexane.codegen.geometry import (
     PATCH_BYTES,
     PATCH_PIXELS,
-    ceil_div,
     ceil_log2,
     cores_log2,
     floor_log2,
@@ -46,6 +45,7 @@ from hexane.codegen.operations import (
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.tiles import source_rows
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexane.codegen.geometry import ceil_div
 from hexane.codegen.operations import Element, KernelFormat
 from hexane.codegen.plan import Plan
 from hexane.kernels import KernelLayout, PackedKernel, pack
 from hexane.lowering.weights import Stream
+from hexane.rounding import ceil_div
 
 PALETTE_HEAD = 17
 """Halfwords of each lane's share that a palette's head and a row of scales take at most, beside the indices."""

@@ -14,10 +14,12 @@ import numpy as np
 
 from hexane.arithmetic.copying import copy
 from hexane.emulator.ends import OperandSurface
-from hexane.emulator.memory import GRANULE, DramBuffer, Memory
+from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.isa.channels import CONST, TEXT
+from hexane.isa.granules import GRANULE
+from hexane.rounding import ceil_div
 
 Views = list[np.ndarray]
 """The places of a tensor in a buffer, axes (g, d, block, lane, h, w): whole blocks of channels, then the rest."""
@@ -147,7 +149,7 @@ def _granules(
     g, d, blocks, lanes, h, w = shape
     row_bytes = (w - 1) * strides[5] + lanes * element
     steps = tuple(strides[axis] // GRANULE for axis in (0, 1, 2, 4))
-    granules = -(-row_bytes // GRANULE)
+    granules = ceil_div(row_bytes, GRANULE)
     return np.ndarray((g, d, blocks, h, granules), bool, buffer.written, base // GRANULE, (*steps, 1))
 
 

@@ -29,6 +29,7 @@ from hexane.emulator.task import EngineTask, understand
 from hexane.emulator.trace import Computation, TaskReport, TraceReport
 from hexane.emulator.work import UnitWork
 from hexane.isa.channels import SCRATCH
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import CompiledJob
@@ -235,7 +236,7 @@ class Engine:
         """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""
         extent = task.result.stored
         element = task.result.region.element
-        channel = -(-min(extent.w, 128) * element // 16) * 16
+        channel = align(min(extent.w, 128) * element, 16)
         row = L2Region(task.result.region.base, 0, 0, channel, 0, element)
         self._pass_through(task, row, Extent(1, 1, 1, 1, min(extent.w, 128)), "L2.ResultBase.Addr")
 

@@ -26,7 +26,9 @@ from hexane.emulator.task import EngineTask, understand
 from hexane.errors import EmulationError
 from hexane.isa import Task as Words
 from hexane.isa.channels import SCRATCH
+from hexane.isa.granules import GRANULE
 from hexane.kernels import windows_of
+from hexane.rounding import ceil_div
 
 UNITS = ("NE", "PE")
 FOLLOWED = {1: "NE", 2: "PE"}
@@ -35,8 +37,6 @@ FOLLOWING = ("L2.SourceCfg.Dependent", "L2.SourceCfg.Src2Dependent", "L2.Src2Cfg
 SOURCE_FLAGS = {"NE": "AliasConvSrc", "PE": "AliasPlanarSrc"}
 RESULT_FLAGS = {"NE": "AliasConvRslt", "PE": "AliasPlanarRslt"}
 NOBODY = -1
-GRANULE = 64
-"""Bytes that every address and stride of a tile DMA is a multiple of."""
 
 
 def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
@@ -251,7 +251,7 @@ class HazardMemory:
             assert channel is not None
             for window in windows_of(task.registers.descriptor):
                 first = window.offset // GRANULE
-                yield channel, Granules(first, (-(-(window.offset + window.size) // GRANULE) - first,), (1,))
+                yield channel, Granules(first, (ceil_div(window.offset + window.size, GRANULE) - first,), (1,))
 
 
 class Granules(NamedTuple):
@@ -273,8 +273,8 @@ class Granules(NamedTuple):
 
 
 def _granules(surface: OperandSurface, extent: Extent) -> Granules:
-    blocks = -(-extent.c // surface.interleave)
-    width = -(-extent.w * surface.element * surface.interleave // GRANULE)
+    blocks = ceil_div(extent.c, surface.interleave)
+    width = ceil_div(extent.w * surface.element * surface.interleave, GRANULE)
     axes = (
         (extent.g, surface.group), (extent.d, surface.depth), (blocks, surface.plane), (extent.h, surface.row),
         (width, GRANULE),

@@ -20,6 +20,7 @@ from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
 from hexane.emulator.task import PEKind, understand
 from hexane.isa.roles import roles_of
+from hexane.rounding import ceil_div
 
 Condition = Callable[[Registers], bool]
 
@@ -304,7 +305,7 @@ def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
 
 
 def _single(name: str, stored: Extent, surface: OperandSurface | None) -> str | None:
-    blocks = -(-stored.c // (surface.interleave if surface and "TileDMA" in name else 1))
+    blocks = ceil_div(stored.c, surface.interleave if surface and "TileDMA" in name else 1)
     sizes = {"Row": stored.h, "Plane": blocks, "Channel": blocks, "Depth": stored.d, "Group": stored.g}
     register = name.split(".")[1].removeprefix("Src2")
     return next((SINGLE for axis, size in sizes.items() if axis in register and size == 1), None)
@@ -315,7 +316,7 @@ SINGLE = "the axis has one element, so a stride, a broadcast or a transposition 
 
 def _of_single_pass(r: Registers, name: str, bit: int) -> str | None:
     """The distance between passes, or groups, of a computed kernel that has one of them."""
-    counts = {"OCGStride": -(-r["Common.Cout.Cout"] // (16 << r["Common.ConvCfg.OCGSize"])), "GroupStride": 0}
+    counts = {"OCGStride": ceil_div(r["Common.Cout.Cout"], 16 << r["Common.ConvCfg.OCGSize"]), "GroupStride": 0}
     counts["GroupStride"] = r["Common.GroupConvCfg.NumGroups"]
     register = name.removeprefix("KernelDMASrc.").removesuffix(".Stride")
     if name.startswith("KernelDMASrc.") and counts.get(register) == 1 and r.channel("kernel") is not None:

@@ -18,8 +18,9 @@ from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
 from hexane.isa.roles import STREAMS
 from hexane.kernels import KernelLayout, KernelStreams, Streams, layout_from, side_table, unpack
+from hexane.kernels.layout import TABLE_BYTES
+from hexane.rounding import align, ceil_div
 
-TABLE_BYTES = 128
 TABLE = 2  # NE.MACCfg.NonlinearMode
 
 
@@ -192,8 +193,8 @@ def read_runtime(
     if layout.compressed or layout.bias or layout.sparse or layout.table or layout.dtype != "float16":
         raise r.error("a computed kernel is plain fp16, without a bias row", "NE.KernelCfg.KernelFmt")
     lanes = 1 << layout.ocg
-    size = -(-layout.taps * lanes * 2 // 64) * 64
-    values = np.zeros((layout.groups, -(-layout.cout // lanes), lanes, layout.taps), np.uint16)
+    size = align(layout.taps * lanes * 2, 64)
+    values = np.zeros((layout.groups, ceil_div(layout.cout, lanes), lanes, layout.taps), np.uint16)
     starts = [r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr") for core in cores]
     for core in cores:
         address = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
@@ -246,7 +247,7 @@ def _layout(r: Registers, streams: Streams) -> KernelLayout:
         layout = layout_from(r.__getitem__, streams)
     except HexaneError as error:
         raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
-    lanes = -(-layout.cout // layout.cores)
+    lanes = ceil_div(layout.cout, layout.cores)
     shared = r["Common.Cfg.FatTile"]  # two cores work on one tile: a pass has the lanes of both
     if layout.weighted and not layout.unicast and layout.ocg > (lanes - 1).bit_length() + shared:
         raise r.error(f"passes of {1 << layout.ocg} lanes, and a core has {lanes}", "Common.ConvCfg.OCGSize")
@@ -278,7 +279,7 @@ def _require_cores(task: EngineTask, layout: KernelLayout, cores: tuple[int, ...
     r = task.registers
     cores_needed = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
     if layout.runtime and not r.linked:
-        cores_needed = min(r.limits.cores, -(-task.cout // (1 << layout.ocg)))
+        cores_needed = min(r.limits.cores, ceil_div(task.cout, 1 << layout.ocg))
     if cores != tuple(range(cores_needed)):
         odd = min(set(range(cores_needed)).symmetric_difference(cores))
         raise r.error(

@@ -14,8 +14,8 @@ import numpy as np
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.errors import EmulationError
 from hexane.frozen import slot_init
-
-UNIT = 16  # bytes; every L2 address and stride is a multiple
+from hexane.isa.granules import UNIT
+from hexane.rounding import align, ceil_div
 
 
 @slot_init
@@ -52,7 +52,7 @@ class Place:
     def __init__(self, region: L2Region, extent: Extent) -> None:
         self.region, self.extent = region, extent
         g, d, c, h, w = extent
-        self.row = -(-w * region.element // UNIT)
+        self.row = ceil_div(w * region.element, UNIT)
         row = UNIT * self.row
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row + row
         self.start, self.stop = region.base, region.base + span
@@ -209,7 +209,7 @@ class L2:
         """
         if region.holds(extent.w):
             return
-        row = -(-extent.w * region.element // UNIT) * UNIT
+        row = align(extent.w * region.element, UNIT)
         whole = region.base + row * extent.c * extent.d * extent.h
         if region.channel < SMALLEST_WINDOW * region.element or (
             strict and extent.w <= WIDEST_ROW and whole < self.room

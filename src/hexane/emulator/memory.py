@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hexane.errors import EmulationError
+from hexane.isa.granules import GRANULE
+from hexane.rounding import ceil_div
 
-GRANULE = 64  # tile and kernel DMA address DRAM in units of 64 bytes
 DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (docs/reference/engine-h13.md 4.2)
 
 
@@ -34,7 +35,7 @@ class DramBuffer:
     @classmethod
     def undefined(cls, name: str, size: int) -> DramBuffer:
         """Scratch or an output surface: zero, and a read before a write is an error."""
-        return cls(name, np.zeros(size, np.uint8), writable=True, written=np.zeros(-(-size // GRANULE), bool))
+        return cls(name, np.zeros(size, np.uint8), writable=True, written=np.zeros(ceil_div(size, GRANULE), bool))
 
     def __len__(self) -> int:
         return self.data.size
@@ -74,7 +75,7 @@ class Memory:
         """Refuse to read what neither the host nor a task has written."""
         if buffer.written is None or size <= 0:
             return
-        flags = buffer.written[start // GRANULE : -(-(start + size) // GRANULE)]
+        flags = buffer.written[start // GRANULE : ceil_div(start + size, GRANULE)]
         if not flags.all():
             hole = start // GRANULE + int(np.argmin(flags))
             raise EmulationError(

@@ -14,6 +14,7 @@ from hexane.emulator.task import EngineTask
 from hexane.errors import HexaneError
 from hexane.image import Image
 from hexane.isa.channels import CONST, SCRATCH
+from hexane.rounding import ceil_div
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,6 @@ def _steps(end: Operand | TaskResult, verb: str) -> list[str]:
     row = extent.w * surface.element * surface.interleave
     if extent.h > 1 and surface.row < row:
         texts.append(f"{verb} rows that overlap ({surface.row} bytes apart, {row} long)")
-    elif extent.h > 1 and surface.row >= 2 * -(-row // 64) * 64:
+    elif extent.h > 1 and surface.row >= 2 * ceil_div(row, 64) * 64:
         texts.append(f"{verb} a row of {row} bytes every {surface.row}")
     return texts

@@ -16,13 +16,15 @@ import numpy as np
 
 from hexane import chips
 from hexane.emulator import chain, stream
-from hexane.emulator.memory import DRAM_LIMIT, GRANULE, DramBuffer, Memory
+from hexane.emulator.memory import DRAM_LIMIT, DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 from hexane.isa import WRITTEN
 from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
 from hexane.isa.generations import family_of
+from hexane.isa.granules import GRANULE
+from hexane.rounding import ceil_div
 
 ELEMENTS: dict[str, np.dtype] = {
     "float16": np.dtype(np.float16),
@@ -282,9 +284,9 @@ def _require_complete(surface: Surface, buffer: DramBuffer) -> None:
     if missing.size:
         n, c, h = map(int, missing[0])
         start, end = int(starts[n, c, h]), int(ends[n, c, h])
-        hole = start // GRANULE + int(np.argmin(buffer.written[start // GRANULE : -(-end // GRANULE)]))
+        hole = start // GRANULE + int(np.argmin(buffer.written[start // GRANULE : ceil_div(end, GRANULE)]))
         assert surface.strides is not None
-        w = max(0, -(-(hole * GRANULE - start) // surface.strides[3])) if surface.strides[3] else 0
+        w = max(0, ceil_div(hole * GRANULE - start, surface.strides[3])) if surface.strides[3] else 0
         raise EmulationError(
             f"no task writes element ({n}, {c}, {h}, {w}) of output {surface.label!r}",
             address=start + w * surface.strides[3],

@@ -18,6 +18,7 @@ import numpy as np
 from hexane.bits import bf16_values
 from hexane.errors import FormatError, UnsupportedError
 from hexane.graph.types import DTYPES, TensorType
+from hexane.rounding import align
 
 VERSION = 2
 SENTINEL = 0xDEADBEEF
@@ -240,7 +241,7 @@ class BlobWriter:
 
 
 def _aligned(position: int) -> int:
-    return -(-position // ALIGNMENT) * ALIGNMENT
+    return align(position, ALIGNMENT)
 
 
 def blob_bytes(tensors: list[tuple[np.ndarray, str]]) -> bytes:

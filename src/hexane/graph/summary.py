@@ -12,6 +12,7 @@ from hexane.graph.ir import Function, Value
 from hexane.graph.macs import own_macs
 from hexane.graph.registry import is_known, spec_of, values_of
 from hexane.graph.types import TensorType, tensor_of
+from hexane.rounding import ceil_div
 
 SAMPLE = 1 << 20
 """Most elements of one weight that statistics look at (every n-th of a larger one)."""
@@ -83,7 +84,7 @@ def weight_stats(function: Function) -> list[WeightStats]:
         low = high = mean = zeros = None
         try:
             data = value.data.reshape(-1)
-            data = data[:: max(1, -(-data.size // SAMPLE))].astype(np.float64)
+            data = data[:: max(1, ceil_div(data.size, SAMPLE))].astype(np.float64)
             low, high = float(data.min()), float(data.max())
             mean, zeros = float(np.abs(data).mean()), float((data == 0).mean())
         except HexaneError:

@@ -11,6 +11,7 @@ from hexane.errors import FormatError
 from hexane.image.anec_parts import CONST_ALIGNMENTS, AnecHeader, AnecPackage, generation_of_text
 from hexane.image.remainders import remainders
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
+from hexane.rounding import align
 
 LARGEST_HEADER = 0x4000
 """A header padded beyond this is taken for another kind of file; 0x1000 and 0x800 are in use."""
@@ -38,7 +39,7 @@ def read_anec(data: bytes) -> AnecPackage:
     if header_size + header.tsk_size > len(data):
         raise FormatError(f"text of {header.tsk_size:#x} bytes ends behind the file's end", offset=0x10)
     unit = CONST_ALIGNMENTS[generation_of_text(data[header_size : header_size + header.tsk_size])]
-    const_at = header_size + -(-header.tsk_size // unit) * unit
+    const_at = header_size + align(header.tsk_size, unit)
     if header.krn_size and const_at + header.krn_size > len(data):
         raise FormatError(f"constants of {header.krn_size:#x} bytes end behind the file's end", offset=0x18)
     if FIRST_SURFACE + header.src_count + header.dst_count > CHANNELS:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from hexane.image.container import Remainder
 from hexane.image.structure import Structure, array, u32, u64
 from hexane.isa.channels import CHANNELS
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
-TILE_BYTES = 0x4000
+TILE_BYTES = PAGE
 TEXT_ALIGNMENT = 16
 CONST_ALIGNMENTS = {"h13": TEXT_ALIGNMENT, "h14": 64}
 """Generations whose programs packages hold, with the alignment of the constants behind the text."""
@@ -69,7 +71,7 @@ class AnecPackage:
     def const_offset(self) -> int:
         """File offset of the const bytes."""
         unit = CONST_ALIGNMENTS[self.generation]
-        return self.header_size + -(-len(self.text) // unit) * unit
+        return self.header_size + align(len(self.text), unit)
 
     def write(self) -> bytes:
         """The file, written from its parts."""

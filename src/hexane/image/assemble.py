@@ -12,7 +12,6 @@ from hexane.image.commands import TEXT_OFFSET
 from hexane.image.container import Container
 from hexane.image.parts import (
     LC_SYMTAB,
-    PAGE,
     RELOCATION_BYTES,
     Command,
     Header,
@@ -20,8 +19,9 @@ from hexane.image.parts import (
     Symbol,
     SymbolTableCommand,
 )
-from hexane.image.surface import align
 from hexane.image.symbols import string_table_size
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
 PROGRAM_SEGMENT, KERNEL_SEGMENT = "__TEXT", "__KERN_0"
 

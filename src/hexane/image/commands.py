@@ -12,7 +12,6 @@ from hexane.image.parts import (
     LC_SURFACE_32,
     LC_SURFACE_64,
     LC_THREAD,
-    PAGE,
     Command,
     IdentCommand,
     ProgramThread,
@@ -26,8 +25,10 @@ from hexane.image.parts import (
 )
 from hexane.image.placement import SectionPlaces, by_role
 from hexane.image.structure import to_bytes
-from hexane.image.surface import ELEMENT_CODES, Surface, align
+from hexane.image.surface import ELEMENT_CODES, Surface
 from hexane.isa.channels import CONST, SCRATCH
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
 FIXED, FVMLIB = 4, 6
 TEXT_FLAGS, RELOCATED, CONST_FLAGS, INPUT_FLAGS, OUTPUT_FLAGS, ZERO_FILL = 0x28, 0x100, 0x26, 0x21, 0x23, 1

@@ -10,6 +10,7 @@ from hexane import isa
 from hexane.errors import HexaneError, UsageError
 from hexane.image.image import Image
 from hexane.image.surface import ALIGNMENT
+from hexane.rounding import align
 
 _TASK = re.compile(r"task\[(\d{1,9}|\*)\]\.(.+)")
 _SURFACE = re.compile(r"surface\[([^\]]+)\]\.(\w+)")
@@ -119,7 +120,7 @@ def _strides(value: str) -> tuple[int, ...]:
     """Bytes along n, c, h, w. A task's strides count 64 bytes, so a surface cannot have others (engine-h13.md 6)."""
     strides = tuple(_number(part) for part in value.split(","))
     if odd := [stride for stride in strides[:3] if stride % ALIGNMENT]:
-        up = -(-odd[0] // ALIGNMENT) * ALIGNMENT
+        up = align(odd[0], ALIGNMENT)
         raise UsageError(
             f"a stride of {odd[0]} bytes is no multiple of {ALIGNMENT}, and no task can say it", hint=f"write {up}"
         )

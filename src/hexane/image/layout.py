@@ -24,7 +24,6 @@ from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
-    PAGE,
     Command,
     Relocation,
     Segment,
@@ -36,6 +35,7 @@ from hexane.image.symbols import symbols_of
 from hexane.isa import WRITTEN, Task, encode_stream
 from hexane.isa import place as place_tasks
 from hexane.isa.generations import family_of
+from hexane.isa.granules import PAGE
 from hexane.isa.roles import STREAMS
 
 EMPTY_CONST = bytes(PAGE)

@@ -18,10 +18,11 @@ from hexane.image.image import Image, build_image
 from hexane.image.placement import CONST_ALIGNMENT
 from hexane.image.rebuild import buildable_dialect
 from hexane.image.selectors import channels_used, renumbered
-from hexane.image.surface import Surface, align
+from hexane.image.surface import Surface
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS, CONST, FIRST_SURFACE
 from hexane.isa.roles import STREAMS
+from hexane.rounding import align
 
 _CONST_READERS = (
     ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),

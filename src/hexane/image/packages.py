@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.anec_parts import CONST_ALIGNMENTS, HEADER_SIZES, TILE_BYTES, AnecHeader, AnecPackage
 from hexane.image.selectors import renumbered
-from hexane.image.surface import Surface, align
+from hexane.image.surface import Surface
 from hexane.isa import Task, encode_stream
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE, SCRATCH
 from hexane.isa.generations import family_of
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.image.image import Image
@@ -92,12 +93,12 @@ def scratch_needed(tasks: Iterable[Task]) -> int:
 def _header(text: bytes, const: bytes, tasks: list[Task], surfaces: list[Surface], scratch: int) -> AnecHeader:
     program = align(len(text), CONST_ALIGNMENTS[tasks[0].generation]) + len(const)
     tiles = [0] * CHANNELS
-    tiles[0] = -(-max(program, len(text) + 1) // TILE_BYTES)  # the driver wants a buffer larger than the text
-    tiles[SCRATCH] = -(-scratch // TILE_BYTES)
+    tiles[0] = ceil_div(max(program, len(text) + 1), TILE_BYTES)  # the driver wants a buffer larger than the text
+    tiles[SCRATCH] = ceil_div(scratch, TILE_BYTES)
     nchw = [0] * (6 * CHANNELS)
     for channel, surface in enumerate(surfaces, FIRST_SURFACE):
         _, plane, row, _ = surface.strides  # type: ignore[misc]
-        tiles[channel] = -(-surface.nbytes // TILE_BYTES)
+        tiles[channel] = ceil_div(surface.nbytes, TILE_BYTES)
         nchw[6 * channel : 6 * channel + 6] = [*surface.shape, plane, row]
     return AnecHeader(
         content_size=program,

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from hexane.errors import UsageError
 from hexane.image.dialect import DIALECTS, Dialect
-from hexane.image.parts import PAGE
 from hexane.image.structure import to_bytes
-from hexane.image.surface import ELEMENT_CODES, OUTPUT_SUFFIX, Surface, align
+from hexane.image.surface import ELEMENT_CODES, OUTPUT_SUFFIX, Surface
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
 BASE_ADDRESS = 0x30000000
 CONST_ALIGNMENT = 0x40

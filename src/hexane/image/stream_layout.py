@@ -19,7 +19,6 @@ from hexane.image.parts import (
     GENERATION_SUBTYPES,
     LC_SEGMENT,
     LC_THREAD,
-    PAGE,
     Command,
     Relocation,
     Section,
@@ -29,12 +28,14 @@ from hexane.image.parts import (
 )
 from hexane.image.placement import SectionPlaces, place
 from hexane.image.structure import to_bytes
-from hexane.image.surface import Surface, align
+from hexane.image.surface import Surface
 from hexane.image.symbols import symbols_of
 from hexane.isa import Task, encode_stream
 from hexane.isa import place as place_tasks
 from hexane.isa.channels import CHANNELS, CONST, SCRATCH
+from hexane.isa.granules import PAGE
 from hexane.isa.schema import FieldError
+from hexane.rounding import align
 
 KERNEL_SECTION = "__kern_0"
 KERNEL_FLAGS = 0x26

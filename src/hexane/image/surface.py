@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.rounding import align
 
 ALIGNMENT = 64
 """Rows start at multiples of this many bytes (docs/reference/engine-h13.md 6)."""
@@ -51,11 +52,6 @@ ELEMENT_BYTES = {"int8": 1, "uint8": 1, "e4m3": 1, "int16": 2, "uint16": 2, "flo
 """Bytes of one element of the types that a surface can have, as far as they are known."""
 
 _ALIASES = {"fp16": "float16", "fp32": "float32", "bool": "uint8", "half": "float16"}
-
-
-def align(value: int, unit: int) -> int:
-    """``value`` rounded up to a multiple of ``unit``."""
-    return -(-value // unit) * unit
 
 
 def plain_strides(shape: tuple[int, int, int, int], dtype: str) -> tuple[int, int, int, int]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import struct
 
+LARGEST_HALF = 65504.0
+"""The largest number of fp16."""
+
 
 def fp16_bits(value: float) -> int:
     """IEEE binary16, rounded to nearest even; beyond the largest number it gives infinity."""

@@ -15,13 +15,12 @@ from functools import lru_cache
 
 from hexane.errors import FormatError, UsageError
 from hexane.isa.generations import Family, family_of
+from hexane.isa.granules import PAGE
 from hexane.isa.records import Layout, RecordHeads
 from hexane.isa.task import Task, TaskPlace
+from hexane.rounding import align
 
 _NOT_ZERO = re.compile(rb"[^\0]")
-
-PAGE = 0x4000
-"""An H13 task never straddles a page of this many bytes."""
 
 
 def decode_stream(data: bytes | bytearray | memoryview, generation: str) -> list[Task]:
@@ -120,9 +119,9 @@ def place(tasks: Sequence[Task], generation: str) -> list[int]:
 def next_offset(end: int, size: int, generation: str) -> int:
     """Place of a new task of ``size`` bytes when the one before ends at byte ``end``."""
     family = family_of(generation)
-    at = -(-end // family.alignment) * family.alignment
+    at = align(end, family.alignment)
     if not family.packed and at // PAGE != (at + size - 1) // PAGE:
-        at = -(-end // PAGE) * PAGE
+        at = align(end, PAGE)
     return at
 
 
@@ -269,7 +268,7 @@ def _decode_packed(family: Family, raw: bytes) -> list[Task]:
         layout = _layout(family, words, at, at + size, layouts, False)
         end = at + size
         tasks.append(Task.from_layout(family, layout, words[at:end], TaskPlace(4 * at)))
-        at = -(-end // 4) * 4
+        at = align(end, 4)
         if any(words[end : min(at, total)]):
             raise FormatError("bytes that are not 0 between two tasks", offset=4 * end)
     if tasks:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.bits import pack_bits, packed_bytes, unpack_bits
-from hexane.kernels.layout import KernelLayout, Pass, align
+from hexane.kernels.layout import CHUNK_ALIGN, KernelLayout, Pass
+from hexane.rounding import align
 
 
 @dataclass
@@ -72,7 +73,7 @@ def unpack_compressed(layout: KernelLayout, chunks: list[np.ndarray]) -> KernelP
                 block = unpack_bits(chunk[at : at + size], layout.bits, layout.taps * step.lanes)
                 parts.elements[here] = block.reshape(layout.taps, step.lanes)[:, : len(own)].T
                 at += size
-            at = start + align(at - start)
+            at = start + align(at - start, CHUNK_ALIGN)
     parts.elements = parts.elements.reshape(layout.weight_shape)
     return parts
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.kernels.fit import Function, measure_table
 from hexane.kernels.functions import RECIPES, fitted_table
 from hexane.kernels.tables import LookupMode, LookupTable, known_table
@@ -29,9 +30,9 @@ _APPLE: dict[str, tuple[str, Function, float, float, str]] = {
     "gelu": ("gelu(x)", lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))), -np.inf, np.inf, "absolute"),
     "silu": ("x * sigmoid(x)", lambda x: x * _sigmoid(x), -np.inf, np.inf, "absolute"),
     "exp2": ("2^x; exp(x) behind a post-scale of log2 e", np.exp2, -14.0, 15.99, "relative"),
-    "log2": ("log2(x); log(x) before a factor of ln 2", np.log2, 2.0**-14, 65504.0, "absolute"),
-    "sqrt": ("sqrt(x)", np.sqrt, 2.0**-14, 65504.0, "relative"),
-    "rsqrt": ("1 / sqrt(x)", lambda x: 1 / np.sqrt(x), 2.0**-14, 65504.0, "relative"),
+    "log2": ("log2(x); log(x) before a factor of ln 2", np.log2, 2.0**-14, LARGEST_HALF, "absolute"),
+    "sqrt": ("sqrt(x)", np.sqrt, 2.0**-14, LARGEST_HALF, "relative"),
+    "rsqrt": ("1 / sqrt(x)", lambda x: 1 / np.sqrt(x), 2.0**-14, LARGEST_HALF, "relative"),
     "recip": ("1 / x", lambda x: 1 / x, 2.0**-14, 16384.0, "relative"),
 }
 

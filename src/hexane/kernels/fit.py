@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.kernels.tables import NODES, LookupMode, LookupTable
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-_LARGEST = 65504.0
 _MIDDLE = NODES // 2
 _SPACINGS = range(11)
 _SAMPLES = 24
@@ -117,8 +117,8 @@ class _Target:
     def values(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             y = np.asarray(self.function(x), float)
-        if y.shape != x.shape or not np.all(np.abs(y) <= _LARGEST):
-            where = x[~(np.abs(y) <= _LARGEST)][:1] if y.shape == x.shape else x[:0]
+        if y.shape != x.shape or not np.all(np.abs(y) <= LARGEST_HALF):
+            where = x[~(np.abs(y) <= LARGEST_HALF)][:1] if y.shape == x.shape else x[:0]
             raise UsageError(
                 "the function is not a finite fp16 on its domain" + (f", at {where[0]:g}" if where.size else ""),
                 where="fit",
@@ -284,7 +284,7 @@ def _fit_line(x: np.ndarray, y: np.ndarray, scale: np.ndarray) -> tuple[tuple[fl
     for s in (*slopes, np.float16(0.0), np.float16(1.0), np.float16(-1.0)):
         rest = y - float(s) * x
         for middle in ((rest.max() + rest.min()) / 2, rest[-1], 0.0):
-            if abs(middle) > _LARGEST:
+            if abs(middle) > LARGEST_HALF:
                 continue
             intercept = float(np.float16(middle))
             error = float((np.abs(rest - intercept) * scale).max())

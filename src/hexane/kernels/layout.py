@@ -15,6 +15,7 @@ import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
 from hexane.frozen import slot_init
+from hexane.rounding import align, ceil_div
 
 CHUNK_ALIGN = 64
 """Every core's stream starts and ends on 64 bytes (§9)."""
@@ -36,11 +37,6 @@ _FORMATS: dict[str, np.dtype] = {
 }
 _MOST_CHANNELS = 1 << 17
 _MOST_WEIGHTS = 1 << 31
-
-
-def align(count: int, step: int = CHUNK_ALIGN) -> int:
-    """``count`` rounded up to a multiple of ``step``."""
-    return -(-count // step) * step
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,7 @@ class KernelLayout:
     @property
     def palette_bytes(self) -> int:
         """Bytes of the palette: as many units of 64 as its fp16 entries fill (docs/reference/kernels.md)."""
-        return align(2 << self.palette) if self.palette else PALETTE_BYTES * self.binary
+        return align(2 << self.palette, CHUNK_ALIGN) if self.palette else PALETTE_BYTES * self.binary
 
     @property
     def compressed(self) -> bool:
@@ -227,7 +223,7 @@ class KernelLayout:
     def _cut(self) -> tuple[int, int, int]:
         """Number of full passes, the lanes of the one behind them (0 where there is none), and its channels."""
         full, rest = divmod(self.cout, self.cores << self.ocg)
-        return full, -(-rest // self.cores), rest
+        return full, ceil_div(rest, self.cores), rest
 
     @property
     def prefix(self) -> int:
@@ -247,7 +243,7 @@ class KernelLayout:
         full, last, rest = self._cut
         if not self.weighted or (full and not self.unicast):
             return self.cores
-        return min(self.cores, self.cout if self.unicast else -(-rest // last))
+        return min(self.cores, self.cout if self.unicast else ceil_div(rest, last))
 
     def core_bytes(self, core: int = 0) -> int:
         """Size of the core's stream in bytes; of a sparse stream the size when no weight is zero."""
@@ -260,18 +256,18 @@ class KernelLayout:
     def _stream_bytes(self, core: int, value: int) -> int:
         """``value``: the bytes that an element of a sparse body takes beside its mask."""
         if not self.weighted:
-            return align(self.prefix)
+            return align(self.prefix, CHUNK_ALIGN)
         if self.unicast:
             body = self._body_bytes(1, value) + 2 * self.bias if self.sparse else self.channel_bytes
-            return align(self.prefix + self.core_channels(core) * body)
+            return align(self.prefix + self.core_channels(core) * body, CHUNK_ALIGN)
         full, last, rest = self._cut
         part = full * self._pass_bytes(1 << self.ocg, value)
         if core * last < rest:
             part += self._pass_bytes(last, value)
-        return self.prefix + self.groups * align(part) if part else 0
+        return self.prefix + self.groups * align(part, CHUNK_ALIGN) if part else 0
 
     def _pass_bytes(self, lanes: int, value: int) -> int:
-        body = self._body_bytes(lanes, value) if self.sparse else -(-lanes * self.taps * self.bits // 8)
+        body = self._body_bytes(lanes, value) if self.sparse else ceil_div(lanes * self.taps * self.bits, 8)
         return lanes * 2 * (self.bias + self.scales) + body
 
     @property
@@ -284,7 +280,7 @@ class KernelLayout:
     def _body_bytes(self, lanes: int, value: int) -> int:
         elements = self.cin * self.positions * align(lanes, SPARSE_LANES)
         values = 0 if self.binary else value * lanes * self.taps
-        return 3 + -(-elements // self.mask_elements) * (self.mask_elements // 8) + values
+        return 3 + ceil_div(elements, self.mask_elements) * (self.mask_elements // 8) + values
 
     @property
     def inferred(self) -> tuple[str, ...]:

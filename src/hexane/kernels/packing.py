@@ -11,7 +11,8 @@ import numpy as np
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.kernels import streams
 from hexane.kernels.compressed import KernelParts, indices_of, pack_compressed, palette_head, unpack_compressed
-from hexane.kernels.layout import PALETTE_BYTES, TABLE_BYTES, KernelLayout, align
+from hexane.kernels.layout import CHUNK_ALIGN, PALETTE_BYTES, TABLE_BYTES, KernelLayout
+from hexane.rounding import align
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
 
@@ -201,7 +202,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
     if table and any(array[:TABLE_BYTES].tobytes() != table for array in arrays):
         raise FormatError("the cores have different look-up tables", where=where)
     if not layout.weighted:
-        return KernelStreams(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
+        return KernelStreams(layout, None, table=table, consumed=(align(layout.prefix, CHUNK_ALIGN),) * len(arrays))
     if layout.compressed:
         return _unpacked_compressed(layout, arrays, table, where)
     palette = None

@@ -14,7 +14,8 @@ import numpy as np
 
 from hexane.errors import FormatError
 from hexane.frozen import slot_init
-from hexane.kernels.layout import SPARSE_LANES, KernelLayout, align
+from hexane.kernels.layout import SPARSE_LANES, KernelLayout
+from hexane.rounding import align
 
 LENGTH_BYTES = 3
 """Before every body stands its length as a little-endian number of 24 bits."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from hexane.errors import FormatError
 from hexane.kernels import sparse
-from hexane.kernels.layout import CHUNK_ALIGN, KernelLayout, Pass, align
+from hexane.kernels.layout import CHUNK_ALIGN, KernelLayout, Pass
+from hexane.rounding import align
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
 
@@ -179,6 +180,6 @@ def unpack_sparse(layout: KernelLayout, chunks: list[np.ndarray], where: str) ->
                 at = behind
             at = sparse.decode(layout, stream, at, weights, body, order, place)
             if layout.groups > 1:
-                at = align(at)
-        ends.append(align(at))
+                at = align(at, CHUNK_ALIGN)
+        ends.append(align(at, CHUNK_ALIGN))
     return (weights, bias), tuple(ends)

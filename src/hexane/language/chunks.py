@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hexane.language.architecture import Architecture
 from hexane.lowering.formats import WeightFormat
 from hexane.restrictions.compiling import MUCH_WEIGHT_BYTES
+from hexane.rounding import ceil_div
 
 SOURCE = "rule C2: models of 1.0 to 1.4 GB are published to leave the engine (VivaDicta 68)"
 
@@ -47,7 +48,7 @@ def chunks_of(a: Architecture, weights: str, most: int = MUCH_WEIGHT_BYTES) -> t
     form = WeightFormat.of(weights)
     layer = sum(form.bytes_of((outputs, inputs, 1, 1)) for outputs, inputs in product_shapes(a).values())
     each = 2 * 2 * a.kv_heads * a.head_dim
-    count = -(-a.layers // max(1, most // layer))
+    count = ceil_div(a.layers, max(1, most // layer))
     ends = [a.layers * (i + 1) // count for i in range(count)]
     parts = [tuple(range(begin, end)) for begin, end in zip([0, *ends], ends)]
     chunks = [Chunk(part, len(part) * layer, len(part) * each) for part in parts]

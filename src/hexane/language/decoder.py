@@ -27,6 +27,7 @@ from hexane.language.network import (
     layers_graph,
 )
 from hexane.language.sampling import Sampling
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -238,7 +239,7 @@ class Decoder:
     def context_for(self, tokens: int) -> int:
         """The shortest context for so many tokens, at most what the model has."""
         most = self.architecture.positions // CONTEXT_STEP * CONTEXT_STEP
-        return min(-(-tokens // CONTEXT_STEP) * CONTEXT_STEP, most)
+        return min(align(tokens, CONTEXT_STEP), most)
 
     def checked(self, ids: Sequence[int]) -> list[int]:
         """Tokens as integers; UsageError where there is none, or one that the model lacks."""

@@ -20,6 +20,7 @@ from hexane.lowering.formats import WeightFormat
 from hexane.program.attribution import places_of, visible_ops
 from hexane.restrictions.objections import placed_by_apple
 from hexane.restrictions.remarks import remarks
+from hexane.rounding import ceil_div
 from hexane.timing.language import BILLION, decode_rate, prefill_rate, token_energy
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
     if function == "decode":
         own = replace(form, largest_alone=True)
         head = head_graph(a, own, decoder.checkpoint.head()[:PIECE], decoder.checkpoint.final_norm())
-        yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
+        yield "head", ceil_div(a.words, PIECE), decoder.in_format(head, form)
 
 
 def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[DecoderOpPlace, bool]]:

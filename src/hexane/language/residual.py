@@ -16,6 +16,7 @@ import numpy as np
 from hexane.errors import UsageError
 from hexane.language.network import CONTEXT_STEP, StepForm, host_inputs, layers_graph
 from hexane.restrictions.ranges import LARGEST_HALF, SUM_END
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
@@ -41,7 +42,7 @@ def residual_peaks(decoder: Decoder, ids: Sequence[int]) -> tuple[ResidualPeak, 
     tokens = decoder.checked(ids)
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"{len(tokens)} tokens to look for peaks", hint=f"at most {MOST_TOKENS}")
-    a, rows = decoder.architecture, -(-len(tokens) // CONTEXT_STEP) * CONTEXT_STEP
+    a, rows = decoder.architecture, align(len(tokens), CONTEXT_STEP)
     if rows > a.positions:
         raise UsageError(f"{len(tokens)} tokens, and the model has {a.positions} positions")
     form = StepForm(rows, rows, "fp32")

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import Generation
+from hexane.isa.granules import UNIT
 from hexane.lowering.fusion import factor_of, follows, only_user
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value
@@ -21,7 +23,6 @@ SPLIT_HEADS = (0, 2, 1, 3)
 LAST_TWO = (0, 1, 3, 2)
 MOST_BLOCKS = 20
 """Heads times blocks of queries on later generations, each of about ten tasks: a program has room for 255."""
-UNIT = 16
 BURST = 32
 """Values of fp16 in 64 bytes: where a DMA can begin within a row."""
 MOST_LANES = 8
@@ -44,7 +45,7 @@ class Sizes:
     @property
     def line(self) -> int:
         """Bytes of a row of scores in L2, one value per query."""
-        return -(-2 * self.queries // UNIT) * UNIT
+        return align(2 * self.queries, UNIT)
 
     def at_once(self, limits: Generation) -> int:
         """Heads whose scores and weights fit L2 together, beside the turned queries of all; 0: not even one."""
@@ -63,9 +64,9 @@ class Sizes:
         most = max(fitting, default=0)
         if not most:
             return 0
-        each = -(-self.queries // -(-self.queries // most))
-        each = -(-each // BURST) * BURST
-        count = -(-self.queries // each) * self.heads
+        each = ceil_div(self.queries, ceil_div(self.queries, most))
+        each = align(each, BURST)
+        count = ceil_div(self.queries, each) * self.heads
         fits = not limits.tasks_are_numbered or count <= MOST_BLOCKS
         return each if fits else 0
 

@@ -16,6 +16,7 @@ import numpy as np
 from hexane.errors import UnsupportedError
 from hexane.graph.registry import has
 from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
+from hexane.isa.numbers import LARGEST_HALF
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -33,16 +34,15 @@ STEPS = {
 MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-LARGEST = 65504.0
 _INFINITE = {
-    ("less", 1): ("less_equal", LARGEST),
-    ("less_equal", -1): ("less", -LARGEST),
-    ("greater", -1): ("greater_equal", -LARGEST),
-    ("greater_equal", 1): ("greater", LARGEST),
-    ("equal", 1): ("greater", LARGEST),
-    ("equal", -1): ("less", -LARGEST),
-    ("not_equal", 1): ("less_equal", LARGEST),
-    ("not_equal", -1): ("greater_equal", -LARGEST),
+    ("less", 1): ("less_equal", LARGEST_HALF),
+    ("less_equal", -1): ("less", -LARGEST_HALF),
+    ("greater", -1): ("greater_equal", -LARGEST_HALF),
+    ("greater_equal", 1): ("greater", LARGEST_HALF),
+    ("equal", 1): ("greater", LARGEST_HALF),
+    ("equal", -1): ("less", -LARGEST_HALF),
+    ("not_equal", 1): ("less_equal", LARGEST_HALF),
+    ("not_equal", -1): ("greater_equal", -LARGEST_HALF),
 }
 
 

@@ -8,6 +8,7 @@ from math import prod
 
 from hexane.errors import UnsupportedError, UsageError
 from hexane.kernels.layout import PALETTE_BITS
+from hexane.rounding import ceil_div
 
 NAMES = "fp16, palette1|2|3|4|6|8, palette4:scales, palette4:16 (a table for 16 outputs), int8, int8:tensor, int4, "
 NAMES += "int4:32 (blocks of 32 inputs), sparse:0.5, sparse:0.5+palette4"
@@ -60,13 +61,13 @@ class WeightFormat:
         count = prod(shape)
         outputs, inputs = shape[0], count // max(shape[0], 1)
         if self.kind == "palette":
-            tables = -(-outputs // self.group) if self.group else 1
-            return -(-count * self.bits // 8) + tables * (2 << self.bits) + 2 * outputs * self.per_output
+            tables = ceil_div(outputs, self.group) if self.group else 1
+            return ceil_div(count * self.bits, 8) + tables * (2 << self.bits) + 2 * outputs * self.per_output
         if self.kind == "integer":
-            blocks = outputs * -(-inputs // self.group) if self.group else outputs if self.per_output else 1
-            return -(-count * self.bits // 8) + 2 * blocks
+            blocks = outputs * ceil_div(inputs, self.group) if self.group else outputs if self.per_output else 1
+            return ceil_div(count * self.bits, 8) + 2 * blocks
         if self.kind == "sparse":
             nonzero = count - int(count * self.sparsity)
             table = 0 if self.bits == 16 else 2 << self.bits
-            return -(-count // 8) + -(-nonzero * self.bits // 8) + table
+            return ceil_div(count, 8) + ceil_div(nonzero * self.bits, 8) + table
         return 2 * count

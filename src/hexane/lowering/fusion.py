@@ -14,7 +14,7 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.graph import Op, Value
-from hexane.isa.numbers import fp16_value
+from hexane.isa.numbers import LARGEST_HALF, fp16_value
 from hexane.lowering.affine import BYTES, affine_of
 from hexane.lowering.functions import FITTED, FUNCTIONS, LIMITED, lookup_table
 from hexane.lowering.transformations import Transformations
@@ -22,7 +22,7 @@ from hexane.lowering.windows import NATIVE_WIDTH
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
-SMALLEST_FACTOR, LARGEST_FACTOR = 2.0**-14, 65504.0
+SMALLEST_FACTOR = 2.0**-14
 """Of results that are stored as bytes: what fp16 holds with all its digits."""
 CUT_RUNS = "results that end a run of fused ops early"
 """Metadata of a segment's graph: the results of sums behind which the compiler wrote a bias or factor as its own op."""
@@ -104,7 +104,7 @@ def _stores_bytes(run: Sequence[Op], store: Op) -> bool:
     except UnsupportedError:
         return False
     factor = affine.inverse * prod(abs(factor_of(op) or 0.0) for op in run if op.type == "mul")
-    return not affine.zero and SMALLEST_FACTOR <= factor <= LARGEST_FACTOR
+    return not affine.zero and SMALLEST_FACTOR <= factor <= LARGEST_HALF
 
 
 def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexane.chips import Generation
+from hexane.rounding import ceil_div
 
 MOST_GROUPS = 4096  # of the loop of one task
 PATCH_PIXELS, TALLEST_PATCH_LOG2 = 128, 4
@@ -25,7 +26,7 @@ def is_loop(shape: tuple[int, ...], groups: int, limits: Generation, *, bias: bo
     regular = cout % limits.cores == 0 or cout in (1, 2, 4, 8)
     halfwords = lanes * (taps + bias)
     burst = limits.dma_granule_bytes
-    per_core = groups * -(-2 * halfwords // burst) * burst
+    per_core = groups * ceil_div(2 * halfwords, burst) * burst
     fits = per_core <= limits.kernel_bytes_per_core or single_patch(width, height)
     return regular and cin > 1 and fits and groups <= MOST_GROUPS
 

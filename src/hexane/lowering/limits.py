@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+LONGEST_STRIDE = 2
+"""Of a window that a task steps by (docs/reference/limits.md)."""
+GRID = 32
+"""Columns of fp16 in 64 bytes: a DMA starts at multiples of them (docs/reference/engine-h13.md 6)."""
 RESERVED = 0x8000
 """What a task keeps beside its source: results and the second half of a double buffer."""
 

@@ -23,6 +23,7 @@ from hexane.graph.types import TensorType
 from hexane.image import Image, build_image
 from hexane.image.rebuild import with_contents
 from hexane.mil.grids import Grids, grids_of
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -277,7 +278,7 @@ def _find(executable: Renewable, names: tuple[str, ...]) -> ConstantPlaces:
     values = {v.name: v for v in executable.graph.main.constants()}
     sizes = [values[name].data.size for name in names]
     total = sum(sizes)
-    digits = max(1, -(-(total - 1).bit_length() // _DIGIT_BITS))
+    digits = max(1, ceil_div((total - 1).bit_length(), _DIGIT_BITS))
     if total >= 1 << 32:
         raise UnsupportedError(f"{total} elements are too many to number")
     numbers = np.arange(total, dtype=np.uint32)

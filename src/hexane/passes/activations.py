@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.types import FLOATS
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, known, number_of, operand_and_constant, sweep
 
@@ -55,7 +56,7 @@ def _named_clip(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if low == 0.0 and high == 6.0:
         return b.relu6(x=x)
-    if low == 0.0 and high >= 65504.0:
+    if low == 0.0 and high >= LARGEST_HALF:
         return b.relu(x=x)
     line = _line(x)
     if low == 0.0 and high == 1.0 and line is not None and line[1] > 0:

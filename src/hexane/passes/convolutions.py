@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.ops.conv import geometry_of
+from hexane.lowering.limits import LONGEST_STRIDE
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
 from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, sweep
 from hexane.passes.rows import instead_of_parts
 from hexane.passes.transposed import dilated
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
     from hexane.lowering.compilation import Compilation
 
-LONGEST_STRIDE = 2
 MOST_GATHERED = 64
 """Input channels up to which a sum that gathers pixels takes less time than copies (docs/timing.md: rates of M1)."""
 MOST_HALVINGS = 4
@@ -84,13 +85,13 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if x.shape[1] > MOST_GATHERED or weight.constant is None or weight.constant.coding is not None:
         return None
-    taps = [-(-k // 2) for k in weight.shape[2:]]
+    taps = [ceil_div(k, 2) for k in weight.shape[2:]]
     first, second, used = [], [], []
     for extent, t, step, count, (before, _) in zip(x.shape[2:], taps, steps, out, pads):
         shift = before % 2
         length = (count - 1) * (step // 2) + t
         used.append(min(extent, 2 * (length - before // 2) - shift))
-        cells = -(-(used[-1] + shift) // 2)
+        cells = ceil_div(used[-1] + shift, 2)
         after = length - before // 2 - cells
         if used[-1] < 1 or before // 2 >= max(t, 2) or after >= t:
             return None
@@ -152,7 +153,7 @@ def _fold_rows(op: Op, b: GraphBuilder) -> Value | None:
         return None
     weight = dilated(array_of(op.inputs["weight"]), (spread[0], 1))  # type: ignore[arg-type]
     cout, cin, k, kw = weight.shape
-    taps = -(-k // s)
+    taps = ceil_div(k, s)
     rows = out[0] - 1 + taps
     x, before = op.inputs["x"], pads[0][0]
     used = min(x.shape[2], rows * s - before)
@@ -221,7 +222,7 @@ def _stride_to_channels(
     op: Op, s: int, spread: tuple[int, ...], pads: list[tuple[int, int]], out: tuple[int, ...], b: GraphBuilder
 ) -> Value:
     x, weight = op.inputs["x"], dilated(array_of(op.inputs["weight"]), spread)  # type: ignore[arg-type]
-    taps = [-(-k // s) for k in weight.shape[2:]]
+    taps = [ceil_div(k, s) for k in weight.shape[2:]]
     widths = []
     crop = []
     for extent, t, count, (before, _) in zip(x.shape[2:], taps, out, pads):
@@ -253,9 +254,9 @@ def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
     x, k = op.inputs["x"], weight.shape[3]
     if weight.shape[2] > 1 or x.shape[2] > 1 or any(rows) or d < SHORTEST_ROW or (k - 1) * d < TALLEST:
         return None
-    results = -(-out[1] // d)
+    results = ceil_div(out[1], d)
     top, before = divmod(before, d)
-    lines = min(-(-(before + x.shape[3]) // d), results + k - 1 - top)
+    lines = min(ceil_div(before + x.shape[3], d), results + k - 1 - top)
     bottom, behind = results + k - 1 - top - lines, lines * d - before - x.shape[3]
     if max(top, bottom) >= k:  # rows of padding that no window has
         return None
@@ -357,8 +358,8 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
         return None
     weight = op.inputs["weight"].data
     steps, _, pads, out = geometry_of(op)
-    count = -(-k // limit)
-    part = -(-k // count)
+    count = ceil_div(k, limit)
+    part = ceil_div(k, count)
     x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]
     length = (out[axis - 2] - 1) * stride + part
     shifted: list[Value] = []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.fusion import only_user
+from hexane.lowering.limits import GRID
 from hexane.passes.padding import pad_of
 from hexane.passes.rewriting import is_static, known, sweep
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
     from hexane.lowering.compilation import Compilation
 
-GRID = 32
-"""Columns of fp16 in 64 bytes (docs/reference/engine-h13.md 6); a cut elsewhere within rows is turned twice."""
 MOST_SWEEPS = 8
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.local_norms import local_response_norm
 from hexane.passes.recurrent import one_step
 from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, sweep
@@ -169,9 +170,9 @@ def _open_clip(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
     if not known(low, high) or x.dtype not in ("fp16", "fp32"):
         return None
-    if low <= -65504.0 and high < 65504.0:
+    if low <= -LARGEST_HALF and high < LARGEST_HALF:
         return b.minimum(x=x, y=float(high))
-    if high >= 65504.0 and low > -65504.0:
+    if high >= LARGEST_HALF and low > -LARGEST_HALF:
         return b.maximum(x=x, y=float(low))
     return None
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import as_dtype
 
@@ -29,7 +30,7 @@ HOMOGENEOUS = ("relu", "max_pool")
 """Ops that commute with a power of two, rounding included."""
 MOST_SCALE_LOG2 = 8
 """2^-8 of the largest number of fp16 has a square in fp16."""
-LARGEST, LARGEST_SUM = 65504.0, 32768.0
+LARGEST_SUM = 32768.0
 """Of fp16, and of a sum in the accumulator (docs/reference/numerics.md 2)."""
 STEP = 2.0**-16
 """Of the accumulator."""
@@ -59,7 +60,7 @@ class _Norm:
 
     @property
     def most(self) -> float:
-        return self.k + self.share * self.window * LARGEST**2
+        return self.k + self.share * self.window * LARGEST_HALF**2
 
     def scale_log2(self, largest_log2: float) -> tuple[int, float]:
         """(j, t): 2^-t times the largest sum is at most 2^largest_log2, and to the power of -beta it is off by 2^j."""
@@ -123,7 +124,7 @@ def _wide(on: Transformations, x: Value, norm: _Norm, b: GraphBuilder) -> Value 
         e = min(max(ceil(-log2(2 * share) / 2) - fine, 0), e)
     lost = (2 * norm.window + 1) * STEP
     weights = share * 4.0 ** (e + fine), share * 4.0 ** (MOST_SCALE_LOG2 + coarse)
-    if k < 4.0**-ROOT_LOG2 or LARGEST_SUM * 4.0 ** (coarse - fine) < 2**8 * lost or max(weights) > LARGEST:
+    if k < 4.0**-ROOT_LOG2 or LARGEST_SUM * 4.0 ** (coarse - fine) < 2**8 * lost or max(weights) > LARGEST_HALF:
         return None
     squares = b.square(x=b.mul(x=x, y=2.0**-e) if e else x)
     fine_sum = _window_sum(squares, norm, weights[0], k * 4.0**fine, b)

@@ -15,6 +15,7 @@ from hexane.lowering.attention import Attention, Sizes, mask_of
 from hexane.lowering.fusion import only_user
 from hexane.passes.attention import square_up, usual_form
 from hexane.passes.rewriting import as_dtype, known, sweep
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -37,7 +38,7 @@ def pad_keys(function: Function, compilation: Compilation) -> int:
 
 
 def _wider(sizes: Sizes) -> Sizes:
-    return replace(sizes, keys=-(-sizes.keys // STEP) * STEP, mask_heads=1)
+    return replace(sizes, keys=align(sizes.keys, STEP), mask_heads=1)
 
 
 def _suits_padded(compilation: Compilation, sizes: Sizes) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.graph.registry import has
 from hexane.graph.traits import NEVER_NEGATIVE
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.rewriting import known, sweep
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
     if op.type == "avg_pool" and any(max(t) >= k for t, k in zip(total, size)):
         return None
     if op.type == "max_pool":
-        harmless = number <= -65504.0 or (number <= 0.0 and _never_negative(pad.inputs["x"]))
+        harmless = number <= -LARGEST_HALF or (number <= 0.0 and _never_negative(pad.inputs["x"]))
         if not harmless or any(max(t) >= k for t, k in zip(total, size)):
             return None
     operands: dict[str, Any] = {k: v for k, v in op.inputs.items() if k not in ("x", "pad", "pad_type")}

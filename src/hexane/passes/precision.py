@@ -12,13 +12,13 @@ from hexane.graph.effects import touched
 from hexane.graph.ir import Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.halves import halves
 from hexane.passes.small import integer_sum_ops, vanishing_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Block, Function
 
-LARGEST = 65504.0
 SMALLEST = 2.0**-24
 
 
@@ -129,10 +129,10 @@ class _Halving:
 
 def half_of(data: np.ndarray) -> np.ndarray:
     """fp32 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
-    if data.size and data.min() >= -LARGEST and data.max() <= LARGEST:  # False for NaN, too
+    if data.size and data.min() >= -LARGEST_HALF and data.max() <= LARGEST_HALF:  # False for NaN, too
         clipped = halves(data)
     else:
-        clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
+        clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST_HALF, LARGEST_HALF), data).astype(np.float16)
     if data.size == 1:
         lost = (clipped == 0) & (data != 0)
         clipped = np.where(lost, np.sign(data) * np.float32(SMALLEST), clipped).astype(np.float16)

@@ -17,6 +17,7 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.fusion import is_epilogue, only_user
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -55,7 +56,7 @@ class Geometry:
 
     @property
     def above(self) -> int:
-        return -(-self.pad // self.r)
+        return ceil_div(self.pad, self.r)
 
     @property
     def last(self) -> int:

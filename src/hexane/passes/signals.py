@@ -15,6 +15,7 @@ from hexane.graph.traits import RESHAPES
 from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -34,7 +35,7 @@ def legalise_signals(function: Function, compilation: Compilation) -> int:
 def block_length(step: int, taps: int) -> int:
     """Samples per block: a multiple of the stride, such that at most 7 blocks lie under the kernel."""
     block = step
-    while block < SMALLEST_BLOCK or -(-(taps + block - step) // block) > NATIVE_WIDTH:
+    while block < SMALLEST_BLOCK or ceil_div(taps + block - step, block) > NATIVE_WIDTH:
         block *= 2
     return block
 
@@ -56,8 +57,8 @@ def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
         return None
     block = block_length(s, k)
     per, count = block // s, out[1]
-    taps = -(-(k + block - s) // block)
-    results = -(-count // per)
+    taps = ceil_div(k + block - s, block)
+    results = ceil_div(count, per)
     blocks = results - 1 + taps
     frames = _Frames.of(s, k, count)
     moved = cin * (block * blocks + (2 * cout * count if per > 1 else 0))
@@ -103,9 +104,9 @@ class _Frames:
 
     @classmethod
     def of(cls, step: int, taps: int, count: int) -> _Frames:
-        rows = -(-taps // step)
-        width = min(range(1, NATIVE_WIDTH + 1), key=lambda w: (-(-rows // w) * w + rows // w, -w))
-        return cls(step, taps, count, width, -(-rows // width))
+        rows = ceil_div(taps, step)
+        width = min(range(1, NATIVE_WIDTH + 1), key=lambda w: (align(rows, w) + rows // w, -w))
+        return cls(step, taps, count, width, ceil_div(rows, width))
 
     @property
     def length(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.functions import SCALED
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 FLOATS = ("fp16", "fp32")
 LINEAR = ("mul", "add", "sub", "real_div")
-LARGEST = 65504.0
 MOST_IMAGES = 8  # of a batch; convolutions run image by image
 
 
@@ -114,7 +114,7 @@ def _affine(op: Op, b: GraphBuilder) -> Value | None:
             shift = shift + numbers
         else:
             scale, shift = (-scale, numbers - shift) if first else (scale, shift - numbers)
-    if not (np.abs(scale).max() <= LARGEST and np.abs(shift).max() <= LARGEST):
+    if not (np.abs(scale).max() <= LARGEST_HALF and np.abs(shift).max() <= LARGEST_HALF):
         return None
     weight = as_dtype(scale.reshape(-1, 1, 1, 1), value)
     return b.conv(x=value, weight=weight, bias=as_dtype(shift, value), pad_type="valid", groups=channels)
@@ -144,7 +144,7 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     shape = (1, channels, 1, 1)
     scale = np.broadcast_to(inner[1], channels).reshape(shape)
     shift = np.broadcast_to(outer[1], channels).reshape(shape) / scale
-    if not np.abs(shift).max() <= LARGEST:
+    if not np.abs(shift).max() <= LARGEST_HALF:
         return None
     total = b.add(x=source[0], y=as_dtype(shift, source[0]))
     return b.mul(x=total, y=as_dtype(scale, source[0]))

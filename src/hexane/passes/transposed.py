@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane.graph.ops.conv import transpose_geometry
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -76,9 +77,9 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
         return None
     weight = dilated(weight, spread)
     groups, per = op.arg("groups"), weight.shape[1]
-    taps = [-(-k // step) for k, step in zip(weight.shape[2:], steps)]
+    taps = [ceil_div(k, step) for k, step in zip(weight.shape[2:], steps)]
     # rows of the shuffled result: as many as the cut result needs
-    rows = [-(-(cut + extent) // step) for cut, extent, step in zip(cuts, out, steps)]
+    rows = [ceil_div(cut + extent, step) for cut, extent, step in zip(cuts, out, steps)]
     full = np.zeros((*weight.shape[:2], taps[0] * steps[0], taps[1] * steps[1]))
     full[:, :, : weight.shape[2], : weight.shape[3]] = weight
     # [cin, cout/g, ty, sy, tx, sx] -> [g, cout/g, sy, sx, cin/g, ty reversed, tx reversed]

@@ -15,10 +15,12 @@ from hexane.graph.ops.conv import geometry_of, transpose_geometry
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import REDUCES
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.pooling import axis_counts
 from hexane.passes.reshapes import ENGINE_AXES
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 from hexane.passes.views import joined_axes
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 RANK = 5
 FLOATS = ("fp16", "fp32")
-LOWEST = -65504.0
 
 
 def legalise_volumes(function: Function) -> int:
@@ -78,7 +79,7 @@ def _taps(x: Value, high: int, offsets: Sequence[int], step: int, count: int, b:
 
 def _depths(x: Value, high: int, offsets: Sequence[int], step: int, count: int, lead: int, b: GraphBuilder) -> Value:
     """[N, C, depths * high, W] with ``lead`` depths of zeros in front, as long as ``_taps`` reads."""
-    total = max(-(-(offset + 1) // step) + count - 1 for offset in offsets) * step
+    total = max(ceil_div(offset + 1, step) + count - 1 for offset in offsets) * step
     return _rows(x, lead * high, (total - lead) * high - x.shape[2], b)
 
 
@@ -94,7 +95,7 @@ def _convolution(op: Op, b: GraphBuilder) -> Value | None:
     kernel = np.asarray(array_of(weight))
     cout, _, kd, kh, _ = kernel.shape
     above, below = pads[1]
-    high = -(-(h + max(above, below)) // steps[1]) * steps[1]
+    high = align(h + max(above, below), steps[1])
     x = b.reshape(x=op.inputs["x"], shape=[n, c * d, h, w])
     x = b.reshape(x=_rows(x, above, high - above - h, b), shape=[n, c, d * high, w])
     offsets = [k * spread[0] for k in range(kd)]
@@ -142,10 +143,10 @@ def _transposed(op: Op, b: GraphBuilder) -> Value | None:
     n, c, d, h, w = op.inputs["x"].shape
     kernel = np.asarray(array_of(weight))
     cout, kd, kh, kw = kernel.shape[1:]
-    high = max(-(-((h - 1) * steps[1] + (kh - 1) * spread[1] + 1) // steps[1]), -(-(cuts[1] + out[1]) // steps[1]))
+    high = max(ceil_div((h - 1) * steps[1] + (kh - 1) * spread[1] + 1, steps[1]), ceil_div(cuts[1] + out[1], steps[1]))
     x = b.reshape(x=op.inputs["x"], shape=[n, c * d, h, w])
     x = b.reshape(x=_rows(x, 0, high - h, b), shape=[n, c, d * high, w])
-    count, lead = -(-(cuts[0] + out[0]) // steps[0]), -(-kd // steps[0]) - 1
+    count, lead = ceil_div(cuts[0] + out[0], steps[0]), ceil_div(kd, steps[0]) - 1
     offsets = range(lead + 1)
     shifted = _taps(_depths(x, high, offsets, 1, count, lead, b), high, offsets, 1, count, b)[::-1]
     surplus = (count * high - 1) * steps[1] + (kh - 1) * spread[1] + 1 - count * high * steps[1]
@@ -200,9 +201,9 @@ def _pool(op: Op, b: GraphBuilder) -> Value | None:
         x = b.op(op.type, **rounding, **operands, x=x)
     high, wide = out[1:]
     x = b.reshape(x=x, shape=[n, c, d * high, wide])
-    total = max(-(-(k + 1) // steps[0]) + out[0] - 1 for k in range(size[0])) * steps[0]
+    total = max(ceil_div(k + 1, steps[0]) + out[0] - 1 for k in range(size[0])) * steps[0]
     after = (total - reach[0][0]) * high - x.shape[2]
-    x = _rows(x, reach[0][0] * high, after, b, LOWEST if largest else 0.0)
+    x = _rows(x, reach[0][0] * high, after, b, -LARGEST_HALF if largest else 0.0)
     result, *others = _taps(x, high, range(size[0]), steps[0], out[0], b)
     for other in others:
         result = b.maximum(x=result, y=other) if largest else b.add(x=result, y=other)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.types import TensorType
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.restrictions.subject import numbers_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
     from hexane.restrictions.subject import Subject
 
-LARGEST_HALF = 65504.0
 LARGEST_SUM = 32752.0
 """The largest sum that fp16 and the accumulator both hold."""
 LEAST_INFINITY = 3.38e38

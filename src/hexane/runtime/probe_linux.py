@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from hexane.isa.granules import PAGE
 from hexane.runtime.machine import Machine
 
 Row = tuple[str, str, str, str]  # question, state, answer, remedy
@@ -14,7 +15,6 @@ DRIVERS = ("ane", "ane_t6021")
 RAN = {"t8103": "M1", "t6000": "M1 Pro", "t6001": "M1 Max", "t6020": "M2 Pro", "t6021": "M2 Max"}
 """Chips on which a Linux driver has been seen to run programs (docs/reference/devices.md 1)."""
 EXPECTED = {"t6002": "M1 Ultra", "t8112": "M2", "t6022": "M2 Ultra"}
-PAGE_BYTES = 0x4000
 FIRMWARE = "/usr/lib/firmware/apple/ane"
 TREE = "/sys/firmware/devicetree/base"
 
@@ -70,8 +70,8 @@ def soc_of(machine: Machine) -> str | None:
 def _pages(machine: Machine) -> Row:
     """The hardened drivers refuse kernels with other pages; the first one maps too little there."""
     size = machine.run("getconf", "PAGESIZE")
-    if size is None or size == str(PAGE_BYTES):
-        return ("kernel pages", "yes", f"{int(size or PAGE_BYTES) // 1024} KiB" if size else "not known", "")
+    if size is None or size == str(PAGE):
+        return ("kernel pages", "yes", f"{int(size or PAGE) // 1024} KiB" if size else "not known", "")
     return ("kernel pages", "no", f"{size} bytes", "boot a kernel with pages of 16 KiB")
 
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.graph import GraphBuilder, Value
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.means import best_means
 
 OPSET = "ios18"
-SMALLEST, LARGEST = 2.0**-14, 65504.0  # of normal fp16 numbers
+SMALLEST = 2.0**-14  # of normal fp16 numbers
 
 
 def encoded(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
@@ -86,7 +87,7 @@ def _palette(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
 def _row_range(weight: np.ndarray) -> np.ndarray:
     """The largest magnitude of each output, [outputs, 1, ...], as normal fp16 numbers in the weight's dtype."""
     most = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True)
-    return np.clip(most, SMALLEST, LARGEST).astype(np.float16).astype(weight.dtype)
+    return np.clip(most, SMALLEST, LARGEST_HALF).astype(np.float16).astype(weight.dtype)
 
 
 def _integers(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
@@ -98,7 +99,7 @@ def _integers(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     else:
         axes = tuple(range(1, weight.ndim)) if form.per_output else tuple(range(weight.ndim))
         most = np.abs(weight).max(axis=axes, keepdims=True)
-    scale = np.clip(most / limit, 2.0**-24, LARGEST).astype(np.float16).astype(weight.dtype)
+    scale = np.clip(most / limit, 2.0**-24, LARGEST_HALF).astype(np.float16).astype(weight.dtype)
     wide = np.repeat(scale, form.group, axis=1) if form.group else scale
     steps = np.clip(np.rint(weight.astype(np.float64) / wide.astype(np.float64)), -limit, limit).astype(np.int8)
     value = b.op(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import HexaneError
+from hexane.rounding import ceil_div
 from hexane.timing.rows import BINARY_OPS, Row, graph_of
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def _conv(ops: list[Op]) -> Columns | None:
         return None
     first, act = steps[0]
     (n, cin, h, w), (cout, _, kh, kw) = first.inputs["x"].shape, first.inputs["weight"].shape
-    pad = "same" if first.outputs[0].shape[2:] == tuple(-(-n // _one(first, "strides")) for n in (h, w)) else "valid"
+    pad = (
+        "same" if first.outputs[0].shape[2:] == tuple(ceil_div(n, _one(first, "strides")) for n in (h, w)) else "valid"
+    )
     return {
         "kind": "conv" if len(steps) == 1 else "conv_chain", "op": "conv", "n": n, "cin": cin, "h": h, "w": w,
         "cout": cout, "kh": kh, "kw": kw, "stride": _one(first, "strides"),

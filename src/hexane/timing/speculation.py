@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass
 
 from hexane.chips import Chip
+from hexane.chips.generations import KIB
 from hexane.errors import UsageError
 from hexane.timing.language import PREFILL_SCATTER, decode_rate, decoding, rows_us, token_us
 
 MOST_PROPOSED = 63
 """Words of one call: 64 rows are what the array takes at a time."""
-KIB = 1024
 
 
 @dataclass(frozen=True)

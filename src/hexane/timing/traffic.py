@@ -17,6 +17,7 @@ from hexane.emulator.task import EngineTask as Understood
 from hexane.emulator.task import understand
 from hexane.isa.channels import CONST
 from hexane.isa.roles import roles_of
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -95,7 +96,7 @@ def _of_task(r: Registers) -> TaskTraffic:
 
 def _read_again(task: Understood) -> int:
     """Rows of the first source that two tiles share, read by both."""
-    tiles = -(-task.hout // task.tile_height)
+    tiles = ceil_div(task.hout, task.tile_height)
     r = task.registers
     shared = max(0, r["Common.ConvCfg.Kh"] - r["Common.ConvCfg.Sy"]) if task.unit == "NE" else 0
     extent = task.source1.stored

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hexane.cost.work import Job, Layer, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.lowering.formats import WeightFormat
+from hexane.rounding import ceil_div
 from hexane.timing.weights import StoredWeights, compiled_bytes
 
 WEIGHT_FORMATS = {"sparse": "sparse:0.5"}
@@ -99,7 +100,7 @@ def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
             density=nonzero / max(count, 1),
         )
     name = "int8" if form.kind == "integer" and form.bits == 8 else "palette"
-    tables = -(-layer.cout // form.group) if form.group else 1
+    tables = ceil_div(layer.cout, form.group) if form.group else 1
     form_stored = StoredWeights(
         name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output
     )

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hexane.codegen import l2
-from hexane.codegen.geometry import up
 from hexane.codegen.memory.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, held, operands_of
 from hexane.codegen.operations import After, PeKind, SourceType
 from hexane.codegen.plan import Plan
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 KERNEL_BUFFER = 0x400
 """Bytes that the buffer of a result that is a kernel takes."""
@@ -163,7 +163,7 @@ class ChainTasks:
             if end.side == SECOND and plan.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
             plan.put(end.side, end.region.at(at))
-            at += up(held(plan, end), l2.UNIT)
+            at += align(held(plan, end), l2.UNIT)
         if at > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
 

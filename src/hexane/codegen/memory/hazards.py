@@ -27,6 +27,7 @@ from hexane.codegen.operands import (
 )
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
+from hexane.rounding import align, ceil_div
 
 Box = tuple[int, int]
 
@@ -126,7 +127,7 @@ class OperandBytes(NamedTuple):
     def units(self) -> np.ndarray:
         """Its units of L2, counted from 0."""
         region, (*counts, w) = self.end.region, self.extents
-        at = np.arange(-(-w * self.end.element // UNIT)) + region.base // UNIT
+        at = np.arange(ceil_div(w * self.end.element, UNIT)) + region.base // UNIT
         for n, step in zip(counts, (region.group, region.depth, region.channel, region.row)):
             if n > 1:
                 at = np.add.outer(np.arange(n) * (step // UNIT), at)
@@ -136,7 +137,7 @@ class OperandBytes(NamedTuple):
     def is_dense(self) -> bool:
         """True where it has no gaps."""
         g, d, c, h, w = self.extents
-        return g * d * c * h * -(-w * self.end.element // UNIT) * UNIT >= self.stop - self.start
+        return g * d * c * h * ceil_div(w * self.end.element, UNIT) * UNIT >= self.stop - self.start
 
     def meets(self, others: Sequence[OperandBytes]) -> bool:
         """True where it shares a unit with one of them."""
@@ -160,7 +161,7 @@ def _parts(plan: Plan, index: int) -> list[OperandBytes]:
             extents = at_once(plan, end)
         region, (g, d, c, h, w) = end.region, extents
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-        parts.append(OperandBytes(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
+        parts.append(OperandBytes(region.base, region.base + span + align(w * end.element, UNIT), end, extents))
     return parts
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hexane.cached import cached_property
-from hexane.codegen.geometry import up
 from hexane.codegen.operands import UNIT, Extents, TaskOperand
 from hexane.codegen.plan import Dma, Region
+from hexane.rounding import align, ceil_div
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RowLayout:
 
     def __post_init__(self) -> None:
         grid = self.grid
-        self.channel = up(grid.used, UNIT)
+        self.channel = align(grid.used, UNIT)
         self.row = grid.c * self.channel + self.pad
         self.image = grid.h * self.row
         self.size = grid.n * self.image
@@ -127,17 +127,17 @@ def grid_of(ends: Sequence[TaskOperand], shape: tuple[int, int, int, int, int] |
             if count > 1 and distance:  # none: one line that is read again and again
                 steps.add(distance)
     if not steps:
-        row = plane = up(size, 64)
+        row = plane = align(size, 64)
     else:
         row = min(steps)
-        planes = sorted(s for s in steps if s > row and s % row == 0) or [up(size, row)]
+        planes = sorted(s for s in steps if s > row and s % row == 0) or [align(size, row)]
         plane = min(planes, key=lambda p: (_turns(ends, row, p), p))
     for end in ends:
         assert end.dma is not None
         used = max(used, end.dma.offset % row + end.extents.w * end.element)
     if row % 64 or used > row or plane % row:
         return None
-    return Grid(1, -(-size // plane), plane // row, row, used)
+    return Grid(1, ceil_div(size, plane), plane // row, row, used)
 
 
 def _turns(ends: Sequence[TaskOperand], row: int, plane: int) -> int:

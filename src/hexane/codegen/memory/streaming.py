@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from hexane.chips import Evidence
 from hexane.codegen import l2
-from hexane.codegen.geometry import up
 from hexane.codegen.memory.arena import Arena, ArenaBlock
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, UNIT, TaskOperand, held
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
 from hexane.isa.tiles import source_rows
+from hexane.rounding import align
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def lowest(plan: Plan) -> Plan:
 
 def bytes_of(plan: Plan, end: TaskOperand) -> int:
     """Bytes that an operand takes in the task's tile, rounded up."""
-    return up(held(plan, end), 64)
+    return align(held(plan, end), 64)
 
 
 def reserved(plan: Plan, ends: Sequence[TaskOperand], *, whole: bool) -> tuple[list[tuple[str, ArenaBlock]], int]:
@@ -51,9 +51,9 @@ def reserved(plan: Plan, ends: Sequence[TaskOperand], *, whole: bool) -> tuple[l
     made = plan if whole else lowest(plan)
     found, above = [], 0
     for end in ends:
-        size = up(held(made, end), UNIT)
+        size = align(held(made, end), UNIT)
         if end.side == RESULT:
-            above = up(size, 64) + UNIT
+            above = align(size, 64) + UNIT
         elif end.side == SECOND:
             found.append((end.side, ArenaBlock(size, end.index, end.index, offset=l2.second_operand_base(0))))
         else:
@@ -120,24 +120,24 @@ def last_resort(
     """The tile that ``reserved`` made room for, at the places that were kept for it."""
     bases = {side: block.base for side, block in sources}
     if any(end.side == RESULT for end in ends):
-        bases[RESULT] = up(max([arena.top(ends[0].index), *(block.end for _, block in sources)]), UNIT)
+        bases[RESULT] = align(max([arena.top(ends[0].index), *(block.end for _, block in sources)]), UNIT)
     return Fit(plan.tile if whole else lowest_tile(plan), bases)
 
 
 def _bases(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, index: int) -> dict[str, int] | None:
     top = arena.top(index)
     bases: dict[str, int] = {}
-    at = up(top, 64)
+    at = align(top, 64)
     spare = [gap for gap in arena.gaps(index) if gap[1] <= top]
     sources = [end for end in ends if end.side != RESULT]
-    sizes = {end.side: up(held(plan, end), 16) for end in ends}
+    sizes = {end.side: align(held(plan, end), 16) for end in ends}
     room = arena.room - at - sum(sizes.values())
     for end in sources:
         size = sizes[end.side]
         if room < 0:
-            gap = next((g for g in spare if up(g[0], 64) + size <= g[1]), None)
+            gap = next((g for g in spare if align(g[0], 64) + size <= g[1]), None)
             if gap is not None:
-                bases[end.side] = up(gap[0], 64)
+                bases[end.side] = align(gap[0], 64)
                 spare[spare.index(gap)] = (bases[end.side] + size, gap[1])
                 room += size
                 continue

@@ -19,6 +19,7 @@ from hexane.codegen.memory.rows import Rows, by_rows, cut, second_moves, source_
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -216,7 +217,7 @@ def _walk(plan: Plan, side: str) -> Dma:
 
 def _local(asked: Rows, use: Use, count: int) -> Rows:
     """Rows of a result that write into these rows of its buffer."""
-    first = -(-(asked.first - use.start) // use.step)
+    first = ceil_div(asked.first - use.start, use.step)
     end = (asked.end - 1 - use.start) // use.step + 1
     return Rows(max(0, first), min(count, end))
 
@@ -229,7 +230,7 @@ def _share(height: int, stripe: int, count: int, lowest: int) -> Rows:
     if height > lowest and height % lowest == 0:
         rows, times = _share(lowest, stripe, count, lowest), height // lowest
         return Rows(rows.first * times, rows.end * times)
-    step = -(-height // count)
+    step = ceil_div(height, count)
     step += step % 2
     return Rows(min(height, stripe * step), min(height, (stripe + 1) * step))
 

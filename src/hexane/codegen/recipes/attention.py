@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import joint_patch, up
+from hexane.codegen.geometry import joint_patch
 from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import matmul
@@ -21,6 +21,7 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain, row_vector
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -100,7 +101,7 @@ def _head(
     row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turned_values)
-    row = up(2 * lanes * n, 64)
+    row = align(2 * lanes * n, 64)
     total = m // lanes * row
     weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
     if n != q.k:

@@ -14,13 +14,14 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, up
+from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
 from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import fused, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -122,7 +123,7 @@ def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging
 
 def _from_surface(target: Target, x: Tensor, m: int, k: int) -> TaskKernel:
     """One row per core, straight from the surface."""
-    size = up(2 * k, 64)
+    size = align(2 * k, 64)
     cores = 1 << ceil_log2(m)
     return TaskKernel(
         b"",
@@ -137,7 +138,7 @@ def _from_surface(target: Target, x: Tensor, m: int, k: int) -> TaskKernel:
 
 def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) -> Plan:
     """x to scratch as ``[batch][M / lanes][K][lanes]``: the layout of kernels."""
-    plane = up(2 * lanes * k, 64)
+    plane = align(2 * lanes * k, 64)
     group = ceil_div(m, lanes) * plane
     buffer = fragment.workspace(x.n * group)
     walk = Dma(buffer, 0, plane, plane, group, group, interleave=lanes)
@@ -165,7 +166,7 @@ def _need_room(target: Target, end: int, operand: Tensor) -> None:
 
 
 def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> TaskKernel:
-    size = up(2 * k * lanes, 64)
+    size = align(2 * k * lanes, 64)
     cores = min(target.limits.cores, ceil_div(m, lanes))
     return TaskKernel(
         b"",
@@ -207,7 +208,7 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     n, k = w.h, w.w
     if k % SCRATCH_LANES:
         raise UnsupportedError(f"a transposed operand of {n} x {k} does not fit the engine's L2 buffer")
-    plane = up(2 * SCRATCH_LANES * n, 64)
+    plane = align(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
     plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w), dst=walk)

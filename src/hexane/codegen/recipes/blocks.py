@@ -13,7 +13,7 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
+from hexane.codegen.geometry import ceil_log2, is_small_source, largest_shape, output_group, patch_count
 from hexane.codegen.operations import MAC_CONV, Element
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.weights import Weights
@@ -21,6 +21,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -274,7 +275,7 @@ def dense_block(
     plan.acc_bias = part.uniform
     apply(part.epilogue, plan)
     head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
-    small = is_small_source(target, width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
+    small = is_small_source(target, width, height, align(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
     plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
     layout = KernelLayout(
         block.count,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import l2
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, STAYS, After, Axes, PeKind, Planar, Reads
@@ -22,6 +22,7 @@ from hexane.codegen.recipes.softmax import row_vector
 from hexane.codegen.recipes.softmax_parts import difference, exponential, lock, rows_as_channels
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, only_user
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.recipes.chains import ChainWork
@@ -35,7 +36,7 @@ def kernel_walk(work: ChainWork, outputs: int, inputs: int) -> Dma:
     most = outputs if work.target.choices.steps_kernels else limits.cores * lanes
     if outputs % limits.cores or not 2 * limits.cores <= outputs <= most:
         raise UnsupportedError(f"a kernel of {outputs} outputs in a chain", code=Reason.EXTENT)
-    line = up(2 * inputs * lanes, 64)
+    line = align(2 * inputs * lanes, 64)
     if line > limits.kernel_bytes_per_core:
         raise UnsupportedError(f"a computed kernel over {inputs} values in a chain", code=Reason.EXTENT)
     total = outputs // lanes * line

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import l2
 from hexane.codegen.context import Context
-from hexane.codegen.geometry import up
 from hexane.codegen.memory.chain import ChainStay
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import linear
@@ -19,6 +18,7 @@ from hexane.codegen.recipes.norm import axes_of, projection
 from hexane.isa.numbers import fp16_bits
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import follows, fused_ops
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -176,4 +176,4 @@ def constant_rows(plan: Plan) -> Region:
 
 def as_one(region: Region, channel: int) -> Region:
     """The same rows as those of one channel."""
-    return Region(region.base, up(channel, l2.UNIT), region.channel, up(channel, l2.UNIT))
+    return Region(region.base, align(channel, l2.UNIT), region.channel, align(channel, l2.UNIT))

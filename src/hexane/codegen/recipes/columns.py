@@ -12,11 +12,11 @@ from dataclasses import replace
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import up
 from hexane.codegen.operations import BINARY, PeKind
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.shape import AxisWalk, _dma, straight, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 ORDER = (0, 3, 2, 1)
 """[n, c, h, w] to [n, w, h, c] and back."""
@@ -26,7 +26,7 @@ LARGEST = 1 << 28
 
 def columns(fragment: Fragment, n: int, w: int, h: int, c: int) -> AxisWalk:
     """Scratch for a turned map: axes n, w, h, c; a line of channels takes whole 64-byte bursts."""
-    line = up(2 * c, 64)
+    line = align(2 * c, 64)
     plane = h * line
     size = n * w * plane
     if size > LARGEST:

@@ -13,7 +13,7 @@ from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.geometry import ceil_log2, is_small_source, output_group
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.blocks import (
@@ -35,6 +35,7 @@ from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.groups import is_loop
 from hexane.lowering.weights import stream_of
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -174,7 +175,7 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlo
     """
     weights, lanes = conv.weights, block.lanes
     layout = conv.layout(block.count, conv.x.c, block.cores_log2)
-    small = is_small_source(target, plan.wout, plan.hout, up(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
+    small = is_small_source(target, plan.wout, plan.hout, align(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
     for tried in (small, not small, False):
         plan.ocg = output_group(lanes, small=tried, transposed=False)
         plan.kernel = packed(target, replace(layout, ocg=plan.ocg), weights, conv.bias, conv.epilogue)
@@ -185,7 +186,7 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlo
 
 def _sparse_taps(cin: int, window: KernelWindow) -> int:
     """Halfwords per lane of a sparse stream without zeros: its values and its share of the masks (§9.6)."""
-    positions = up(window.kh, window.sy) * up(window.kw, window.sx)
+    positions = align(window.kh, window.sy) * align(window.kw, window.sx)
     values = cin * window.kh * window.kw
     return values + ceil_div(cin * positions, 16)
 
@@ -213,7 +214,7 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     cout, cin = y.c // groups, x.c // groups
     lanes = cout // fragment.limits.cores
     taps = cin * window.kh * window.kw
-    per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
+    per_core = groups * align(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
     if not is_loop(conv.weights.shape, groups, fragment.limits, bias=conv.bias is not None, width=y.w, height=y.h):
         for part in neighbours(conv, n):
             before = len(fragment.plans)

@@ -13,13 +13,14 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, floor_log2, pe_patch, up
+from hexane.codegen.geometry import ceil_log2, floor_log2, pe_patch
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -150,7 +151,7 @@ def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel
 
 def _shift_through_scratch(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor) -> None:
     lanes = next(i for i in (8, 4, 2, 1) if y.c % i == 0)
-    row = up(2 * y.w * lanes, 64)
+    row = align(2 * y.w * lanes, 64)
     plane = row * y.h
     total = plane * (y.c // lanes)
     walk = Dma(fragment.workspace(total), 0, row, plane, total, total, interleave=lanes)

@@ -11,10 +11,11 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import pe_patch, up
+from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -111,7 +112,7 @@ def _constant_rows(
         c, h = x.h, x.c
         walk_in, walk_out = (replace(walk, row=walk.plane, plane=walk.row) for walk in (walk_in, walk_out))
     count = rows.shape[1]
-    stride = up(2 * count, 64)
+    stride = align(2 * count, 64)
     data = np.zeros((rows.shape[0], stride // 2), "<f2")
     data[:, :count] = rows
     plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, transpose2=True)

@@ -13,13 +13,14 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
-from hexane.codegen.geometry import pe_patch, up
+from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
 from hexane.codegen.plan import OWN_DMA, Dma, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -402,7 +403,7 @@ def _rows_as_channels(dma: Dma) -> Dma:
 def two_rows(fragment: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     """T0 of a per-channel constant: [2 rows][C] from the const section to L2 at 0."""
     count = shift.size
-    stride = up(2 * count, 64)
+    stride = align(2 * count, 64)
     rows = np.zeros((2, stride // 2), "<f2")
     rows[0, :count], rows[1, :count] = shift, scale
     buffer = fragment.constant(rows.tobytes())

@@ -12,11 +12,11 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, up
 from hexane.codegen.operations import PeKind
 from hexane.codegen.plan import Dma, Plan, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import split_heads, turned_heads
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -111,7 +111,7 @@ class Kernels:
     def of(self, head: int, first: int, count: int) -> TaskKernel:
         """``count`` rows of one head, from ``first`` on."""
         cores = ceil_div(count, self.lanes)
-        size = up(2 * self.lanes * self.length, 64)
+        size = align(2 * self.lanes * self.length, 64)
         return TaskKernel(
             b"",
             tuple(core * self.step for core in range(cores)),
@@ -123,7 +123,7 @@ class Kernels:
 
 def of_tokens(fragment: Fragment, x: Heads, lanes: int) -> Kernels:
     """Rows are tokens: a block of ``lanes`` tokens holds all heads, one after another."""
-    step, head = up(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
+    step, head = align(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
     total = x.tokens // lanes * step
     kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
     groups = 1 if x.side_by_side or x.columns else x.heads
@@ -135,7 +135,7 @@ def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kerne
     """Rows are dims. ``grouped``: a core's rows of all heads one after another, as one task of H13 reads them; else a
     head's rows of all cores.
     """
-    line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
+    line, blocks = align(2 * lanes * x.tokens, 64), x.dims // lanes
     step, head = (x.heads * line, line) if grouped else (line, blocks * line)
     total = blocks * x.heads * line
     kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)

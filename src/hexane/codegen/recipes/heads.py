@@ -16,7 +16,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape
+from hexane.codegen.geometry import ceil_log2, largest_shape
 from hexane.codegen.operations import (
     BINARY,
     MAC_MAXIMUM,
@@ -34,6 +34,7 @@ from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import Attention, Sizes, attention_from, lanes_of, mask_of, moves_of, uses_of
 from hexane.lowering.fusion import factor_of, follows
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
+from hexane.codegen.geometry import is_small_source, largest_shape, patch_count
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.blocks import ChannelBlock, Product, dense_block, parted_bias, place_blocks
@@ -25,6 +25,7 @@ from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.lowering.weights import Stream, stream_of
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -179,7 +180,7 @@ def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     size = x.k * channel
     region = Region(base, channel, size, size)
     source_end = tasks.ne_source(fragment.target, plan, base + size)
-    row = up(2 * x.m, 64)
+    row = align(2 * x.m, 64)
     return _staged(
         fragment, plan, region, Dma(fragment.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end
     )
@@ -319,7 +320,7 @@ def _folds_columns(target: Target, x: MatrixRows, weights: Product) -> bool:
 
 def kernel_bytes(weights: Product, lanes: int) -> int:
     head = 128 * (weights.epilogue.table is not None) + 2 * lanes * (weights.bias is not None)
-    return up(head + 2 * lanes * weights.weights.lane_halfwords(weights.k), 64)
+    return align(head + 2 * lanes * weights.weights.lane_halfwords(weights.k), 64)
 
 
 def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:

@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, joint_shape, largest_shape, up
+from hexane.codegen.geometry import ceil_log2, is_small_source, joint_shape, largest_shape
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
@@ -21,6 +21,7 @@ from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.weights import stream_of
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -103,7 +104,7 @@ def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixR
     cores = fragment.limits.cores
     if len(pairs) == 1 or not cores < x.m <= cores * lanes or 2 * x.k * lanes > fragment.limits.kernel_bytes_per_core:
         return None
-    row = up(2 * lanes * x.k, 64)
+    row = align(2 * lanes * x.k, 64)
     group = x.m // lanes * row
     walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
     plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, dst=walk)
@@ -136,7 +137,7 @@ def product(
             f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core", code=Reason.EXTENT
         )
     per_task = fragment.limits.cores * lanes
-    count = -(-m // per_task)
+    count = ceil_div(m, per_task)
     planar = count == 1 and not turned_x
     start = 0 if staged is not None else len(fragment.plans)
     if staged is None:
@@ -153,7 +154,7 @@ def product(
 def stage(fragment: Fragment, x: MatrixRows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
     """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
     line = 2 * lanes * k
-    row = up(line, 64)
+    row = align(line, 64)
     buffer = fragment.workspace(m // lanes * row)
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
@@ -219,7 +220,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
             f"a transposed operand of {w.m} x {w.k} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
-    row = up(2 * SCRATCH_LANES * w.m, 64)
+    row = align(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row
     walk = Dma(fragment.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
     plan.src, plan.dst = w.walk(), walk
@@ -270,7 +271,7 @@ def kernel_product(target: Target, kernel: Dma, m: int, k: int, n: int, scale: f
     lanes = kernel.interleave
     plan = Plan("NE", w=n, c=k, cout=m, kernel_format=RUNTIME_KERNEL, post_scale=scale, macs=m * n * k)
     plan.cores_log2, plan.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
-    size, cores = up(2 * k * lanes, 64), 1 << plan.cores_log2
+    size, cores = align(2 * k * lanes, 64), 1 << plan.cores_log2
     plan.kernel = TaskKernel(
         b"",
         tuple(core * size for core in range(cores)),
@@ -303,7 +304,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
     blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
     n = y.k
     staging = fragment.plans[start]
-    core_bytes = up(2 * k * lanes, 64)
+    core_bytes = align(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
         plan = kernel_product(fragment.target, staged.moved(first // lanes * staged.row), count, k, n, product.scale)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
@@ -336,7 +337,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
 
 def _surface_kernel(target: Target, plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
     """Kernel straight from rows of a surface: one row per core (§9.7)."""
-    size = up(2 * k, 64)
+    size = align(2 * k, 64)
     plan.kernel_format = RUNTIME_KERNEL
     plan.cores_log2 = ceil_log2(cores)
     plan.kernel = TaskKernel(

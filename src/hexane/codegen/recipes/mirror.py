@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import up
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 INNER = 3
 
@@ -57,7 +57,7 @@ def _exchange(fragment: Fragment, lines: AxisWalk, axis: int, skip: int, target:
     size, other = lines.extents[axis], _other(lines, axis)
     assert other is not None
     count, across, width = target.extents[axis], lines.extents[other], lines.extents[INNER]
-    line = up(width * lines.element, 64)
+    line = align(width * lines.element, 64)
     total = size * across * line
     buffers = [fragment.workspace(total), fragment.workspace(total)]
     source = _Lines(lines, axis, other)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import ceil_div
 from hexane.codegen.operations import After, ResultType, Writes
 from hexane.codegen.plan import Dma, Region
 from hexane.codegen.recipes.columns import columns, turn
@@ -20,6 +19,7 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -14,7 +14,7 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import pe_patch, up
+from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import (
     ABSOLUTE,
     MAC_MAXIMUM,
@@ -38,6 +38,7 @@ from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -153,7 +154,7 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
     line = result.row
     plan.src, plan.dst = x.dma(), Dma(result.buffer, result.offset, line, line, line, line)
     end = tasks.pe_source(plan, 0)
-    vector = up(2 * x.c, 16)
+    vector = align(2 * x.c, 16)
     plan.result = Region(end, vector, vector, vector, vector)
     plan.writes = Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan))
     fragment.add(plan)
@@ -322,7 +323,7 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         region = Region(0, channel, row, block)
         tasks.ne_source(fragment.target, turn, size)
         if staged:
-            line = up(2 * x.c, 64)
+            line = align(2 * x.c, 64)
             turn.dst = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
             turn.dst_staged = True
         fragment.stay(turn, region)

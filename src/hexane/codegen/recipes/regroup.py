@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import up
 from hexane.codegen.recipes.columns import LARGEST
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -28,7 +28,7 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     split = _common_prefix(x, y)
     outer = prod(x.shape[: split[0]])
     inner = prod(x.shape[split[0] :])
-    line = up(2 * outer, 64)
+    line = align(2 * outer, 64)
     if inner * line > LARGEST:
         raise UnsupportedError(f"a reshape through more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY)
     buffer = fragment.workspace(inner * line)

@@ -14,12 +14,12 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Element, ResultType, Writes
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -121,7 +121,7 @@ def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: A
     plan.dst = _dma(target, place[group], place[3], place[row])
     tasks.choose_shape(fragment.target, plan)
     end = tasks.ne_source(fragment.target, plan, 0)
-    channel = up(2 * plan.c, 16)
+    channel = align(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:
         plan.result = Region(end, channel, block, block, block)
@@ -180,7 +180,7 @@ def slice_to(fragment: Fragment, x: Tensor, begin: Sequence[int], step: Sequence
         return
     # columns that no DMA reaches: turn, so that they become planes, and turn back (§14.7)
     n, c, h = y.n, y.c, y.h
-    line = up(2 * c, 64)
+    line = align(2 * c, 64)
     buffer = fragment.workspace(n * h * x.w * line)
     plane = h * line
     middle = AxisWalk(buffer, 0, (n, x.w, h, c), (x.w * plane, plane, line, 2), x.w * plane)
@@ -341,7 +341,7 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
             straight(fragment, AxisWalk.of(part), target.sliced(axis, start, part.shape[axis]))
         return fragment
     n, c, h, _ = out.shape
-    line = up(2 * c, 64)
+    line = align(2 * c, 64)
     plane = h * line
     middle = AxisWalk(
         fragment.workspace(n * out.w * plane), 0, (n, out.w, h, c), (out.w * plane, plane, line, 2), out.w * plane

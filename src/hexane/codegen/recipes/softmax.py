@@ -13,7 +13,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import largest_shape, pe_patch, up
+from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
@@ -32,6 +32,7 @@ from hexane.codegen.recipes.softmax_parts import (
     through_scratch,
 )
 from hexane.errors import Reason, UnsupportedError
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -217,7 +218,7 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
 
 def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, as_channels: bool = False) -> None:
     """The differences as one row, a staging pair with their table; ``as_channels``: which writes channels."""
-    line = up(row.channel, 64)
+    line = align(row.channel, 64)
     walk = Dma(fragment.workspace(line), 0, line, line, line, line)
     minus.dst, minus.dst_staged = walk, True
     fragment.stay(minus, row, after=After.NOTHING)

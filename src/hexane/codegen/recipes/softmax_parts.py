@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
+from hexane.codegen.geometry import is_small_source, joint_patch, joint_shape, largest_shape, pe_patch
 from hexane.codegen.operations import (
     BINARY,
     MAC_SUM,
@@ -32,6 +32,7 @@ from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -216,7 +217,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     minus.result, minus.writes = strip, Writes(ResultType.STRIPS)
     minus.holds = minus.streams = True
     fragment.add(minus)
-    line = up(2 * x.w * lanes, 64)
+    line = align(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
     buffer = fragment.workspace(total)

@@ -9,6 +9,7 @@ from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import Element, NeOp
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
+from hexane.rounding import ceil_div
 
 ROOT_PATCH_NS = 9.33
 """M4: a patch of a table of shifted values, per output of a core (rsqrt of 256x256 to 1024x1024: 9.28 to 9.40)."""
@@ -58,5 +59,5 @@ class H16G(H16):
         time = super().duration(plan)
         if not (plan.tables and plan.unicast and plan.mac.op is NeOp.SUM):
             return time
-        lanes = -(-plan.cout // (1 << plan.cores_log2))
+        lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
         return max(time, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))

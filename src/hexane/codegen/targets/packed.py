@@ -16,8 +16,8 @@ from hexane.isa.compose import TaskFields, compose
 from hexane.isa.compose.rules import KERNEL, RESULT, SECOND, SOURCE, TABLE
 from hexane.isa.kinds import READ_HINT, WRITE_HINT
 from hexane.isa.roles import roles_of
+from hexane.kernels.layout import TABLE_BYTES
 
-TABLE_BYTES = 0x80
 SLOW = 0xFFD800
 
 

@@ -30,12 +30,12 @@ from hexane.graph.ops.slicing import slices_of
 from hexane.graph.parts import Names
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import RESHAPES
+from hexane.image.surface import ALIGNMENT
 from hexane.isa.numbers import fp16_bits, fp16_value
+from hexane.rounding import align
 
 VERSION = "1.0.9"
 """The version that the recorded plists state."""
-ALIGNMENT = 64
-"""Rows begin at multiples of this many bytes (docs/reference/engine-h13.md), and so do weights in the file here."""
 OUTPUT = "@output"
 """What ends an output's name, which the unit that gives it has without."""
 ONE = fp16_bits(1.0)
@@ -92,7 +92,7 @@ class PlistUnits:
             raise UnsupportedError(f"net.plist has no {value.dtype} values", where=f"input {value.name!r}")
         extents = dict(zip(self.axes, self.place(value.shape)))
         bytes_each = 1 if value.dtype in ("int8", "uint8") else 2
-        row = -(-extents["Width"] * bytes_each // ALIGNMENT) * ALIGNMENT
+        row = align(extents["Width"] * bytes_each, ALIGNMENT)
         name = self._units_by_value[value] = self.name(value.name)
         return name, {
             "BatchSize": extents.pop("Batch"),

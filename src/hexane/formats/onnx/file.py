@@ -18,6 +18,7 @@ from hexane.errors import FormatError, HexaneError, UnsupportedError
 from hexane.files import is_file
 from hexane.formats.arguments import given_files
 from hexane.formats.onnx import library
+from hexane.rounding import ceil_div
 
 SMALL_BYTES = 4096
 """Initializers up to this size stay in the model, where folding needs their values (shapes, axes, scales)."""
@@ -229,7 +230,7 @@ def _external(tensor: Any, count: int, external: External, place: str) -> np.nda
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"unknown element type {tensor.data_type}", where=place) from error
-    size = -(-count * _bits(tensor.data_type) // 8)
+    size = ceil_div(count * _bits(tensor.data_type), 8)
     data = external.data(location, place)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))

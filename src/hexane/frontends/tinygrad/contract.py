@@ -10,6 +10,7 @@ import numpy as np
 from hexane.formats.compositions import reshape
 from hexane.formats.operands import Folder, Operand, transposed, type_of
 from hexane.frontends.tinygrad.views import View
+from hexane.rounding import ceil_div
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, .
         operand = ops.slice_by_index(x=operand, begin=begin, end=end, stride=stride)
     if any(axis not in which for entry in order for axis in entry):
         raise NoContraction
-    extents = [-(-(e - b) // s) for b, e, s in zip(begin, end, stride)]
+    extents = [ceil_div(e - b, s) for b, e, s in zip(begin, end, stride)]
     places = [which[axis] for entry in order for axis in entry]
     if places != sorted(places):
         kept = places + [place for place in range(len(extents)) if place not in places]  # of one element each

@@ -15,6 +15,7 @@ from hexane.graph.ops._gradients import joined, per_channel, summed_product, tap
 from hexane.graph.ops._rules import channel_vector, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.formulas import Formula
@@ -51,7 +52,7 @@ def window_pads(
         return [(flat[2 * i], flat[2 * i + 1]) for i in range(rank)]
     pads = []
     for extent, k, stride, dilation in zip(extents, kernel, strides, dilations):
-        total = max((-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
+        total = max((ceil_div(extent, stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
         small, large = total // 2, total - total // 2
         pads.append((small, large) if pad_type == "same" else (large, small))
     return pads

@@ -10,6 +10,7 @@ from hexane.errors import GraphError
 from hexane.graph.ops._rules import axis_of, per_axis, positive
 from hexane.graph.registry import op
 from hexane.graph.types import DTYPES, TensorType, eval_dtype
+from hexane.rounding import ceil_div
 
 
 def _broadcast(x: TensorType, y: TensorType, **_: Any) -> TensorType:
@@ -230,7 +231,7 @@ def _lp_pool_type(
     out = []
     for i, extent in enumerate(x.shape[2:]):
         room = extent + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (kernel_sizes[i] - 1) - 1
-        steps = -(-room // strides[i]) if ceil_mode else room // strides[i]
+        steps = ceil_div(room, strides[i]) if ceil_mode else room // strides[i]
         if ceil_mode and steps * strides[i] >= extent + pad[2 * i]:
             steps -= 1
         out.append(steps + 1)

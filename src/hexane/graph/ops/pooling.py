@@ -13,6 +13,7 @@ from hexane.graph.ops._rules import per_axis, positive, rank_between
 from hexane.graph.ops.conv import PAD_TYPES, image_gradient, pad_spatial, window_pads
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph.formulas import Formula
@@ -39,7 +40,7 @@ def pool_geometry(
             raise GraphError("pads of a pool must not be negative")
         if room < 0 and not (ceil_mode and room > -stride):
             raise GraphError(f"a window of {k} does not fit into {extent + before + after}")
-        count = (-(-room // stride) if ceil_mode else room // stride) + 1
+        count = (ceil_div(room, stride) if ceil_mode else room // stride) + 1
         if ceil_mode and (count - 1) * stride >= extent + before and (before > 0 or after > 0):
             count -= 1
         if count < 1:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
+from hexane.rounding import align
 
 CELL = 16  # bytes: L2 hands out whole cells
 BEHIND_PLANAR = 2  # of Dependent
@@ -113,7 +114,7 @@ class TaskShape:
         element = 2 if get(f"Common.ChCfg.{_FORMATS[side]}") == FP16 else 1
         strides = "ConvResult" if side == "Result" else side
         step = {axis: CELL * get(f"L2.{strides}{axis}Stride.Stride") for axis in AXES}
-        row = max(CELL, -(-extents.width * element // CELL) * CELL)
+        row = max(CELL, align(extents.width * element, CELL))
         if extents.channel > 1:
             row = max(row, step["Channel"])  # the last channel counts whole, also where two operands share its cells
         base = CELL * get(f"L2.{side}Base.Addr")

@@ -27,6 +27,7 @@ from hexane.isa.records import ADDRESS, DENSE, PACKED_HEADS, Record, canonical
 from hexane.isa.roles import Roles, roles_of
 from hexane.isa.schema import FieldError
 from hexane.isa.task import Task
+from hexane.rounding import ceil_div
 
 LANES = 16
 COMPUTES = 0xFFF800  # DebugLogEvents of a task that is no pure copy
@@ -82,7 +83,7 @@ def compose(target: str, tasks: Iterable[TaskFields]) -> list[Task]:
     quads = 1  # the frame
     for i, draft in enumerate(drafts):
         task = draft.task(i, len(drafts), pages[i], quads)
-        quads += -(-len(task.words()) // QUAD)
+        quads += ceil_div(len(task.words()), QUAD)
         tasks_made.append(task)
     return tasks_made
 
@@ -234,7 +235,7 @@ class _Draft:
         if self.rules.filler:
             words = len(header) + sum(1 + len(values) for _, values in (*records, *packets))
             record = Record(DENSE, (table.handle(FILLER_REGISTER).key,))
-            while (quads + -(-words // QUAD)) % LINE_QUADS == 0:
+            while (quads + ceil_div(words, QUAD)) % LINE_QUADS == 0:
                 records.append((record, [FILLER]))
                 words += 2
         return Task.from_records(table.generation, header, [*records, *packets])

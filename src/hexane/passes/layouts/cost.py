@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has
 from hexane.graph.traits import REDUCES, RESHAPES
+from hexane.lowering.limits import GRID, LONGEST_STRIDE
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.layouts.axes import FreeRegion, key_of, reduced_axes
 from hexane.passes.padding import pad_of
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph.ir import Op, Value
 
-GRID = 32
-"""Columns of fp16 in 64 bytes: a DMA starts at multiples of them (docs/reference/engine-h13.md 6)."""
 TURNS = 2
 """Copies of the whole result for a cut in the middle of a row: turned, and turned back."""
 WASTE = 0.25
 """Of a copy for each element by which rows are filled up to 64 bytes."""
-LONGEST_STRIDE = 2
 
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]

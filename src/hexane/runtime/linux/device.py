@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.errors import HexaneError, UnsupportedError
+from hexane.isa.granules import PAGE
+from hexane.rounding import ceil_div
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.border import ENDS, DeviceError, DriverBorder, RealKernel, refusal
 
@@ -124,7 +126,7 @@ class DriverDevice:
 
     def allocate(self, size: int) -> MappedMemory:
         """A zeroed buffer of at least ``size`` bytes."""
-        rounded = max(1, -(-size // uapi.PAGE)) * uapi.PAGE
+        rounded = max(1, ceil_div(size, PAGE)) * PAGE
         request = uapi.BoInit(size=rounded)
         self._ask(uapi.BO_INIT, request, f"gives no buffer of {rounded:#x} bytes")
         try:

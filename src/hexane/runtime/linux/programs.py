@@ -16,6 +16,7 @@ from hexane.image import to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.image.surface import in_place
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
+from hexane.rounding import align
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.border import DriverBorder
 from hexane.runtime.linux.device import DriverDevice, MappedMemory
@@ -82,7 +83,7 @@ class LinkedProgram(LoadedProgram):
         self.channels |= {i: self.channels[j] for i, j in same.items()}
         self.first = device.allocate(max(header.td_size, 1))
         _put(self.channels[0], 0, package.text)
-        _put(self.channels[0], -(-len(package.text) // TEXT_ALIGNMENT) * TEXT_ALIGNMENT, package.const)
+        _put(self.channels[0], align(len(package.text), TEXT_ALIGNMENT), package.const)
         _put(self.first, 0, package.text[: header.td_size])
         self.buffers = {s.label: (s, self.channels[place[s.label]]) for s in ordered}
 

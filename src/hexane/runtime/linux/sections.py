@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from hexane.errors import UnsupportedError
 from hexane.isa.channels import CONST, SCRATCH
-from hexane.runtime.linux.uapi import GENERATIONS, INPUT, MOST_BINDS, OUTPUT, PAGE
+from hexane.isa.granules import PAGE
+from hexane.rounding import ceil_div
+from hexane.runtime.linux.uapi import GENERATIONS, INPUT, MOST_BINDS, OUTPUT
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -79,7 +81,7 @@ def ports_of(image: Image) -> tuple[SectionPort, ...]:
 
 
 def _tiles(size: int) -> int:
-    return max(1, -(-size // PAGE)) * PAGE
+    return max(1, ceil_div(size, PAGE)) * PAGE
 
 
 def sections_of(image: Image, ports: tuple[SectionPort, ...]) -> dict[int, bytes]:

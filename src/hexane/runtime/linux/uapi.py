@@ -10,9 +10,8 @@ import ctypes
 from ctypes import c_int32, c_uint32, c_uint64
 
 from hexane.isa.channels import CHANNELS
+from hexane.isa.granules import PAGE
 
-PAGE = 0x4000
-"""Bytes of a page on every kernel that these drivers run on, and of a tile in a package's channel table."""
 QUEUE_GRANULE = 16
 """The constants start behind the text, rounded up to this."""
 SPARE_BYTES = PAGE

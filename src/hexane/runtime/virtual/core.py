@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.errors import HexaneError
+from hexane.isa.granules import PAGE
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.faults import GARBAGE, SHORT, TIMEOUT, WEDGE, Faults
 from hexane.runtime.virtual.memory import UserMemory, VirtualBuffer, pages
@@ -115,7 +116,7 @@ class VirtualDevice:
         with self.lock:
             file = self._file(fd)
             fault = self._enter("mmap")
-            if size <= 0 or offset % uapi.PAGE:
+            if size <= 0 or offset % PAGE:
                 raise OSError(errno.EINVAL, "no such mapping")
             buffer = self.find(file, size, offset)
             whole = pages(size)

@@ -16,6 +16,7 @@ from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError
 from hexane.image.packages import NETWORK_ID
 from hexane.isa.channels import CHANNELS
+from hexane.rounding import align
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
 from hexane.runtime.virtual.engine import EmulatedEngine
@@ -138,7 +139,7 @@ class LinkedDevice(VirtualDevice):
         if request.td_size % 4 or request.td_size > min(first.size, request.tsk_size):
             raise EmulationError(f"the first task's {request.td_size:#x} bytes are not all there")
         text = bytes(first.data[: request.td_size]) + bytes(program.data[request.td_size : request.tsk_size])
-        const_at = -(-request.tsk_size // uapi.QUEUE_GRANULE) * uapi.QUEUE_GRANULE
+        const_at = align(request.tsk_size, uapi.QUEUE_GRANULE)
         channels: dict[int, Any] = {}
         for channel in range(2, CHANNELS):
             if request.handles[channel]:

@@ -12,14 +12,15 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
-from hexane.runtime.linux.uapi import PAGE
+from hexane.isa.granules import PAGE
+from hexane.rounding import align
 
-IOVA_START, IOVA_END = 0x4000, 0xE000_0000
+IOVA_START, IOVA_END = PAGE, 0xE000_0000
 
 
 def pages(size: int) -> int:
     """Bytes in whole pages, of 16 KiB whatever the host's are."""
-    return -(-size // PAGE) * PAGE
+    return align(size, PAGE)
 
 
 @dataclass

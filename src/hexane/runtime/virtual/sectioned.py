@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexane.errors import HexaneError
+from hexane.isa.granules import PAGE
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.sections import digest
 from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
@@ -79,7 +80,7 @@ class SectionedDevice(VirtualDevice):
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
     def find(self, file: OpenFile, size: int, offset: int) -> VirtualBuffer:
-        handle = offset // uapi.PAGE
+        handle = offset // PAGE
         require(handle > 0)
         buffer = file.handles.get(handle & 0xFFFFFFFF)
         if buffer is None or pages(size) > buffer.size:
@@ -101,7 +102,7 @@ class SectionedDevice(VirtualDevice):
         buffer.handles, buffer.owner = 1, file.fd
         request.handle, self.next_handle = self.next_handle, self.next_handle % 0xFFFFFFFF + 1
         file.handles[request.handle] = buffer
-        request.offset = request.handle * uapi.PAGE
+        request.offset = request.handle * PAGE
 
     def dropped(self, buffer: VirtualBuffer) -> None:
         """Memory that the firmware has seen never goes back: sections stay, other buffers wait for reuse."""

@@ -10,6 +10,7 @@ from hexane.formats.compositions import MIL_FLOATS, Refused, custom_pad
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
+from hexane.rounding import ceil_div
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SlidingWindow:
                 raise GraphError(
                     f"a window of {self.reach(axis)} does not fit into {extent} with pads {self.pads[axis]}"
                 )
-            steps = -(-room // self.strides[axis]) if ceil else room // self.strides[axis]
+            steps = ceil_div(room, self.strides[axis]) if ceil else room // self.strides[axis]
             if ceil and steps * self.strides[axis] >= extent + self.pads[axis][0]:
                 steps -= 1
             out.append(steps + 1)
@@ -72,7 +73,7 @@ def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...])
         sides = []
         for i in range(rank):
             total = max(
-                (-(-extents[i] // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - extents[i], 0
+                (ceil_div(extents[i], strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - extents[i], 0
             )
             small, large = total // 2, total - total // 2
             sides.append((small, large) if auto == "SAME_UPPER" else (large, small))

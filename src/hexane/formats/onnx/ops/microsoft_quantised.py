@@ -21,6 +21,7 @@ from hexane.formats.onnx.ops.quantised import (
 )
 from hexane.formats.onnx.registry import MICROSOFT, onnx_op
 from hexane.formats.operands import Operand, type_of
+from hexane.rounding import ceil_div
 
 onnx_op("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
 onnx_op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
@@ -123,14 +124,14 @@ def matmul_nbits(c: NodeContext) -> Operand:
         raise Refused("it has no constant weights, regrouped ones, or ones of a width other than 4 and 8 bits")
     if not columns or not rows or not block:
         raise GraphError("MatMulNBits needs N, K and block_size")
-    blocks = -(-rows // block)
+    blocks = ceil_div(rows, block)
     values = _unpacked(packed.reshape(-1), bits, columns * blocks * block).reshape(columns, blocks, block)
     offset: np.ndarray = np.full((columns, blocks, 1), 1 << (bits - 1), np.float32)
     if zeros is not None:
         if zeros.dtype.kind == "f":
             offset = zeros.reshape(columns, blocks, 1).astype(np.float32)
         else:
-            whole_bytes = -(-blocks * bits // 8)
+            whole_bytes = ceil_div(blocks * bits, 8)
             rows_of = zeros.reshape(columns, whole_bytes)
             offset = (
                 np.stack([_unpacked(row, bits, blocks) for row in rows_of])

@@ -14,6 +14,7 @@ from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
 from hexane.graph.ops.onnx_runtime import slice_of
 from hexane.graph.types import FLOATS
+from hexane.rounding import ceil_div
 
 
 def static_shape(c: NodeContext, operand: Operand) -> tuple[int, ...]:
@@ -149,7 +150,7 @@ def split(c: NodeContext) -> tuple[Operand, ...]:
         parts = c.attr("num_outputs", count)
         if parts != count:
             raise GraphError(f"Split has {count} outputs and num_outputs {parts}")
-        each = -(-old[axis] // parts)
+        each = ceil_div(old[axis], parts)
         wanted = [min(each, max(old[axis] - each * i, 0)) for i in range(parts)]
     if sum(wanted) != old[axis] or any(extent < 0 for extent in wanted):
         raise GraphError(f"cannot split {old[axis]} into {wanted}")

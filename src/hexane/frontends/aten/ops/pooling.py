@@ -10,6 +10,7 @@ import numpy as np
 from hexane.formats.compositions import Refused, custom_pad
 from hexane.formats.operands import Operand
 from hexane.frontends.aten.node import AtenNode, aten
+from hexane.rounding import ceil_div
 
 
 def _pool(c: AtenNode, op: str, x: Operand, kernel: list[int], **more: Any) -> Operand:
@@ -85,7 +86,7 @@ def _uneven(c: AtenNode, x: Operand, out: list[int]) -> Operand:
         extent = c.shape(x)[axis]
         matrix = np.zeros((size, extent), np.float64)
         for i in range(size):
-            begin, end = i * extent // size, -(-(i + 1) * extent // size)
+            begin, end = i * extent // size, ceil_div((i + 1) * extent, size)
             matrix[i, begin:end] = 1 / (end - begin)
         perm = [*(a for a in range(rank) if a != axis), axis]
         weight = matrix.astype(c.like(0, x).dtype)

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from hexane.isa.granules import PAGE
 from hexane.private_api.calls import QOS
 from hexane.private_api.faults import NO_RESOURCES, ProcessCrash, RuntimeFault, inference_fault
 from hexane.private_api.identifier import identifier
+from hexane.rounding import align
 from hexane.runtime.macos.border import (
     CORE_FOUNDATION,
     DESCRIPTOR,
@@ -39,7 +41,6 @@ from hexane.runtime.macos.fake.settings import Settings
 STRING, DATA, NUMBER, ARRAY, DICTIONARY, ERROR, CLASS, MEMORY, CONSTANT = (
     "NSString", "NSData", "NSNumber", "NSArray", "NSDictionary", "NSError", "Class", "IOSurface", "constant",
 )  # fmt: skip
-PAGE = 0x4000
 CANNOT_LOCK = -536870206  # kIOReturnCannotLock, 0xe00002c2 is another; as a signed word
 IDENTIFIED = "hexStringIdentifier"
 CLASS_METHODS = {
@@ -277,7 +278,7 @@ class FakeMac:
         )
         if size < 1 or flat != (size, size, 1) or properties_read.get("IOSurfaceBytesPerElement") != 1:
             return 0
-        return self.heap.new(MEMORY, FakeMemory(np.zeros(size, np.uint8), self.heap.room(-(-size // PAGE) * PAGE)))
+        return self.heap.new(MEMORY, FakeMemory(np.zeros(size, np.uint8), self.heap.room(align(size, PAGE))))
 
     def _IOSurfaceGetAllocSize(self, surface: int) -> int:
         return int(self.heap.value(surface, MEMORY).data.size)

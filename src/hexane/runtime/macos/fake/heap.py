@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import Any
 
 from hexane.private_api.faults import ProcessCrash
+from hexane.rounding import align
 
 STEP = 0x40
 
@@ -50,7 +51,7 @@ class Heap:
 
     def room(self, size: int) -> int:
         """Addresses that nothing else has."""
-        at, self.at = self.at, self.at + -(-size // STEP) * STEP
+        at, self.at = self.at, self.at + align(size, STEP)
         return at
 
     def thing(self, address: int, *kinds: str) -> Thing:
