@@ -161,6 +161,16 @@ class Fragment:
                 plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
         return plans[-1]
 
+    def need_room(self, size: int, what: str) -> None:
+        """UnsupportedError where the bytes that something takes in L2 are more than there are."""
+        if size > self.limits.l2_bytes:
+            raise UnsupportedError(f"{what} does not fit the engine's L2 buffer", code=Reason.MEMORY)
+
+    def bring(self, plan: Plan, base: int, *, keep: bool = False, after: After = tasks.STARTS) -> int:
+        """Work units of a neural task and its source by DMA at ``base``; the end of the source's region."""
+        tasks.choose_shape(self.target, plan)
+        return tasks.ne_source(self.target, plan, base, keep=keep, after=after)
+
     def stay(self, plan: Plan, region: Region, *, after: After | None = None) -> Plan:
         """Append a task whose result stays in L2."""
         tasks.stays(plan, region, after=after)

@@ -65,23 +65,19 @@ def is_small_source(target: Target, width: int, height: int, kernel_bytes_per_co
 
 
 def work_shape(
-    target: Target,
-    wout: int,
-    hout: int,
-    coefficients_per_core: int,
-    moved_bytes: int,
-    pixels: int = PATCH_PIXELS,
-    alone: bool = False,
+    target: Target, size: tuple[int, int], coefficients: int, traffic: int, pixels: int = 128, alone: bool = False
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 
-    The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving
-    ``moved_bytes``, which counts 0 for a side that stays in L2.
+    ``size`` is the width and the height of the result, ``coefficients`` are those of one core. The large patch is
+    enforced when streaming all coefficients once per one-row patch costs more than moving ``traffic`` bytes; a side
+    that stays in L2 moves none.
     """
+    wout, hout = size
     s = largest_shape(wout, hout, pixels, narrow=alone and target.choices.narrow_copies)
     weight = target.choices.copy_weight if alone else KERNEL_WEIGHT
     one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
-    if weight * one_row_patches * coefficients_per_core >= moved_bytes:
+    if weight * one_row_patches * coefficients >= traffic:
         return (s, s, s)
     return (0, 0, s)
 
@@ -122,37 +118,6 @@ def pe_patch(width: int, height: int, *, operands: int) -> tuple[int, int]:
     if height == 1 or width % 512 == 0:
         return (9, 0)
     return (5, floor_log2(pixels // 32))
-
-
-def tile_height(
-    hin: int,
-    hout: int,
-    kh: int,
-    sy: int,
-    source_row: int,
-    result_row: int,
-    patch_log2: int,
-    *,
-    buffer_rows: int,
-    step: int,
-    room: int,
-) -> int:
-    """Output rows per tile when source and result together exceed L2 (§7.5).
-
-    ``buffer_rows`` image rows of the result are held while a tile runs; tiles are multiples of ``step`` rows.
-    Returns 0 when not even one step fits.
-    """
-    patch = 1 << patch_log2
-    if kh <= sy and hout % patch == 0 and patch * sy * source_row + buffer_rows * result_row <= room:
-        return patch
-    room -= buffer_rows * result_row
-    if room <= 0:
-        return 0
-    rows = room // source_row
-    # 3x3 at stride 2 keeps 2T + 2 rows, stride 1 T + Kh - 1
-    tile = rows - kh + 1 if sy == 1 else (rows - max(0, kh - 1)) // sy
-    tile = min(tile, hin, hout)
-    return tile // step * step
 
 
 def joint_shape(width: int, height: int) -> int:

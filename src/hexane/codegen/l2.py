@@ -31,17 +31,14 @@ def odd_channel_stride(width: int) -> int:
     return (units | 1) * UNIT
 
 
-def ne_window(
-    width: int, element: int = 2, *, kw: int = 1, sx: int = 1, ox: int = 1, low: int = 0, pref: int = 0
-) -> int:
+def ne_window(width: int, element: int = 2, *, pixels: int = 128) -> int:
     """Channel stride of a streamed NE source: whole rows up to 128 px, else a window (§7.1).
 
-    A transposing copy with ShPref 3 keeps ``max(32, 128 >> ShMin)`` pixels; a kernel wider than 1 adds its halo.
+    ``pixels``: 128 for each step, of a transposing copy with ShPref 3 ``max(32, 128 >> ShMin)``, and the halo of a
+    kernel wider than 1.
     """
     if width <= 128:
         return channel_stride(width, element)
-    pixels = max(32, 128 >> low) if pref == 3 else 128 * sx
-    pixels += align(kw - 1, 8) * sx * ox
     return align(min(pixels, align(width, 128)) * element, UNIT)
 
 
@@ -131,6 +128,14 @@ def dma_region(base: int, channels: int, channel: int, pad: int = 0, depth: int 
     """Region of a source that comes by DMA: depth and group step over all channels (§7.1)."""
     block = channels * channel
     return Region(base, channel, depth * block + pad, block, block)
+
+
+def planar_map(channels: int, height: int, width: int, images: int = 1) -> Region:
+    """A map of fp16 at 0 that a planar task finds in L2: its rows are padded where there are several (§7.2)."""
+    channel = channel_stride(width)
+    block = channels * channel
+    row = block + (pe_pad(block, channel) if height > 1 else 0)
+    return Region(0, channel, row, block, height * row if images > 1 else 0)
 
 
 def resident_region(base: int, channels: int, channel: int, pad: int = 0) -> Region:

@@ -14,7 +14,7 @@ from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, Sourc
 from hexane.codegen.plan import Plan, TaskKernel
 from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
 from hexane.cost.task import TaskFacts, layer_of
-from hexane.cost.units import layer_cost
+from hexane.cost.units import OperatingPoint, layer_cost
 from hexane.cost.work import Layer, Work
 from hexane.isa.generations import family_of
 from hexane.isa.kinds import PE_KIND
@@ -134,8 +134,7 @@ def _layer(task: TaskFacts) -> Layer:
 @lru_cache(MOST_FORMS)
 def _alone(task: TaskFacts, chip: Chip, engines: int) -> Alone:
     layer = _layer(task)
-    clock = chip.clock_mhz
-    cost = layer_cost(layer, chip, values(chip), engines=engines, clock_mhz=clock, chain=False, tiles=1)
+    cost = layer_cost(layer, OperatingPoint(chip, values(chip), engines, chip.clock_mhz))
     return alone(layer, cost, chip)
 
 

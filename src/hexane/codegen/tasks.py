@@ -22,7 +22,6 @@ from hexane.codegen.geometry import (
     largest_shape,
     patch_count,
     pe_patch,
-    tile_height,
     transposing_cores_log2,
     transposing_shape,
     work_shape,
@@ -45,7 +44,7 @@ from hexane.codegen.operations import (
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.tiles import source_rows
-from hexane.rounding import ceil_div
+from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -130,9 +129,8 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
     stacks = alone and _stacks(target, plan)
     if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
         plan.fat_tile, pixels = True, 2 * pixels
-    plan.shape = work_shape(
-        target, plan.wout, plan.hout, coefficients, moved_bytes(plan, alone=alone), pixels, alone=alone
-    )
+    size, traffic = (plan.wout, plan.hout), moved_bytes(plan, alone=alone)
+    plan.shape = work_shape(target, size, coefficients, traffic, pixels, alone=alone)
     if stacks:
         idle = MOST_CORES_LOG2 - plan.cores_log2 - plan.fat_tile
         patches = patch_count(plan.wout, plan.hout, plan.shape[2], pixels)
@@ -183,8 +181,10 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     if keep:
         channel = l2.channel_stride(plan.w, element)
     else:
-        low, pref = (plan.shape[1], plan.shape[0]) if plan.out_trans and plan.unicast else (0, 0)
-        channel = l2.ne_window(plan.w, element, kw=plan.kw, sx=plan.sx << wide, ox=plan.ox, low=low, pref=pref)
+        stride = plan.sx << wide
+        narrow = plan.out_trans and plan.unicast and plan.shape[0] == 3
+        pixels = max(32, 128 >> plan.shape[1]) if narrow else 128 * stride
+        channel = l2.ne_window(plan.w, element, pixels=pixels + align(plan.kw - 1, 8) * stride * plan.ox)
     row = plan.c * channel
     rows = plan.h
     streams = plan.dst is not None
@@ -237,18 +237,7 @@ def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     buffer_rows = 1 if bypass else patch if plan.unicast else 2 * patch
     if plan.dst is None:
         buffer_rows = 0
-    tile = tile_height(
-        plan.h,
-        plan.hout,
-        plan.kh,
-        plan.sy,
-        row,
-        result_row,
-        plan.shape[2],
-        buffer_rows=buffer_rows,
-        step=1 if bypass else patch,
-        room=target.limits.l2_bytes - base,
-    )
+    tile = _tile_height(plan, row, buffer_rows * result_row, 1 if bypass else patch, target.limits.l2_bytes - base)
     if tile <= 0:
         raise UnsupportedError(
             f"a tile of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer",
@@ -256,6 +245,22 @@ def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
             code=Reason.MEMORY,
         )
     return tile
+
+
+def _tile_height(plan: Plan, row: int, buffer: int, step: int, room: int) -> int:
+    """Output rows per tile when source and result together exceed L2 (§7.5); 0 when not even one step fits.
+
+    ``row`` bytes of a source row, ``buffer`` of the result while a tile runs; tiles are multiples of ``step`` rows.
+    """
+    patch, kh, sy = 1 << plan.shape[2], plan.kh, plan.sy
+    if kh <= sy and plan.hout % patch == 0 and patch * sy * row + buffer <= room:
+        return patch
+    if buffer >= room:
+        return 0
+    rows = (room - buffer) // row
+    # 3x3 at stride 2 keeps 2T + 2 rows, stride 1 T + Kh - 1
+    tile = rows - kh + 1 if sy == 1 else (rows - max(0, kh - 1)) // sy
+    return min(tile, plan.h, plan.hout) // step * step
 
 
 def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS, operands: int | None = None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from hexane.chips import Chip
-from hexane.cost.units import FURTHER_TASK_US, LayerCost, Numbers, larger, layer_cost
+from hexane.cost.units import FURTHER_TASK_US, LayerCost, Numbers, OperatingPoint, larger, layer_cost
 from hexane.cost.work import Layer, Work
 from hexane.frozen import slot_init
 
@@ -91,13 +91,13 @@ def time_work(
     """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers."""
     engine_count = engines_used(work.layers, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
-    tiles = tile_count(work)
+    at = OperatingPoint(chip, c, engine_count, clock, work.chain, tile_count(work))
     costs: dict[tuple[object, ...], LayerCost] = {}
     layers: list[Alone] = []
     for layer in work.layers:
         cost = costs.get(layer.form)
         if cost is None:
-            cost = layer_cost(layer, chip, c, engines=engine_count, clock_mhz=clock, chain=work.chain, tiles=tiles)
+            cost = layer_cost(layer, at)
             costs[layer.form] = cost
         layers.append(alone(layer, cost, chip))
     return [Timed(layer, cost) for layer, cost in zip(work.layers, in_turn(layers, c))]

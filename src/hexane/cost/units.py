@@ -137,15 +137,29 @@ def is_winograd(layer: Layer, kernel: KernelCost, chip: Chip) -> bool:
     )
 
 
-def compute_us(
-    layer: Layer, kernel: KernelCost, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int
-) -> Any:
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A chip with constants (names of ``hexane.timing.parameters``), the engines that share a layer, and their clock.
+
+    ``chain``: layers one behind the other, ``tiles``: pieces of a map.
+    """
+
+    chip: Chip
+    numbers: Numbers
+    engines: int
+    clock_mhz: float
+    chain: bool = False
+    tiles: int = 1
+
+
+def compute_us(layer: Layer, kernel: KernelCost, at: OperatingPoint) -> Any:
     """Array time of a convolution or linear layer.
 
     A layer of one row is bound by the rows that the array takes at least, whatever its weights are stored in: 4096 to
     4096 channels take 108 us in int8 and in 4 bits alike on an M5 Max (64 rows' worth of arithmetic: 111), and 26 us in
     1 bit on an M6 (16 rows': 26).
     """
+    chip, c, engines, tiles = at.chip, at.numbers, at.engines, at.tiles
     pixels = layer.pixels / engines
     unit = chip.generation.pixel_unit
     pixels = max(ceil(pixels / unit) * unit if pixels < 256 else pixels, unit)
@@ -162,7 +176,7 @@ def compute_us(
         cycles = cycles * (c["sparse_base"] + c["sparse_slope"] * kernel.density)
     if layer.groups > 1:
         cycles = larger(cycles, max(layer.in_bytes, layer.out_bytes) / (PORT_BYTES * PORT_CLOCK * engines))
-    return cycles / clock_mhz
+    return cycles / at.clock_mhz
 
 
 def _weights_us(layer: Layer, kernel: KernelCost, chip: Chip, c: Numbers, engines: int) -> tuple[Any, float, Any]:
@@ -197,11 +211,12 @@ def _traffic(layer: Layer, kernel: KernelCost, chip: Chip, engines: int, chain: 
     return (passes * layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
 
 
-def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> LayerCost:
+def _mac(layer: Layer, at: OperatingPoint) -> LayerCost:
+    chip, c, engines = at.chip, at.numbers, at.engines
     kernel = kernel_of(layer, chip)
-    compute = compute_us(layer, kernel, chip, c, engines, clock_mhz, tiles)
+    compute = compute_us(layer, kernel, at)
     weights, weight_bytes, halo = _weights_us(layer, kernel, chip, c, engines)
-    traffic = _traffic(layer, kernel, chip, engines, chain)
+    traffic = _traffic(layer, kernel, chip, engines, at.chain)
     activations = traffic / activation_rate(c, engines)
     extra = halo + FURTHER_TASK_US + (c["engine_sync_us"] if engines > 1 else 0.0)
     us = larger(compute, weights + activations)
@@ -270,26 +285,22 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     return LayerCost(us + extra, compute, 0.0, activations, extra, traffic, "planar engine")
 
 
-def layer_cost(
-    layer: Layer, chip: Chip, c: Numbers, *, engines: int, clock_mhz: float, chain: bool, tiles: int
-) -> LayerCost:
-    """The cost of one repetition of a layer with the constants ``c`` (names of ``hexane.timing.parameters``).
-
-    Never below ``bound_us``, whatever the constants are.
-    """
-    cost = _cost(layer, chip, c, engines, clock_mhz, chain, tiles)
-    us = larger(cost.us, bound_us(layer, chip, engines, clock_mhz))
+def layer_cost(layer: Layer, at: OperatingPoint) -> LayerCost:
+    """The cost of one repetition of a layer; never below ``bound_us``, whatever the constants are."""
+    cost = _cost(layer, at)
+    us = larger(cost.us, bound_us(layer, at.chip, at.engines, at.clock_mhz))
     return cost if us is cost.us else replace(cost, us=us)
 
 
-def _cost(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> LayerCost:
+def _cost(layer: Layer, at: OperatingPoint) -> LayerCost:
+    c = at.numbers
     if layer.unit == "mac":
-        return _mac(layer, chip, c, engines, clock_mhz, chain, tiles)
+        return _mac(layer, at)
     if layer.unit == "runtime":
-        return _runtime(layer, chip, c, engines, clock_mhz)
+        return _runtime(layer, at.chip, c, at.engines, at.clock_mhz)
     if layer.unit == "sdpa":
         us = layer.elements * c["sdpa_row_us"]
         return LayerCost(us, us, 0.0, 0.0, 0.0, 0.0)
     if layer.unit == "topk":
         return LayerCost(c["topk_us"], c["topk_us"], 0.0, 0.0, 0.0, 0.0, "planar engine")
-    return _planar(layer, chip, c, engines, chain)
+    return _planar(layer, at.chip, c, at.engines, at.chain)

@@ -29,8 +29,9 @@ def source(memory: Memory, surface: OperandSurface, extent: Extent, r: Registers
     """A tensor's place for reading, checked."""
     buffer = _buffer(memory, surface, r, "read")
     views = []
-    for base, shape, strides in _blocks(surface, extent):
-        _require_inside(buffer, surface, extent, base, shape, strides, r, "reads")
+    for block in _blocks(surface, extent):
+        base, shape, strides = block
+        _require_inside(buffer, surface, block, r, f"reads {extent}")
         if sanitize and buffer.written is not None:
             _require_written(buffer, surface, base, shape, strides, r)
         views.append(strided(buffer.data, base, shape, strides, surface.element))
@@ -59,8 +60,9 @@ def destination(
     """A tensor's place for writing, checked, and from now on taken for written."""
     buffer = _buffer(memory, surface, r, "write")
     views = []
-    for base, shape, strides in _blocks(surface, extent):
-        _require_inside(buffer, surface, extent, base, shape, strides, r, "writes")
+    for block in _blocks(surface, extent):
+        base, shape, strides = block
+        _require_inside(buffer, surface, block, r, f"writes {extent}")
         if sanitize and overlaps_itself(shape, strides, surface.element):
             raise r.error(
                 f"the strides of the destination make its {extent} elements overlap",
@@ -121,18 +123,16 @@ def _planar(view: np.ndarray) -> np.ndarray:
 def _require_inside(
     buffer: DramBuffer,
     surface: OperandSurface,
-    extent: Extent,
-    base: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
+    block: tuple[int, tuple[int, ...], tuple[int, ...]],
     r: Registers,
-    verb: str,
+    does: str,
 ) -> None:
-    end = last_byte(base, shape, strides, surface.element)
+    """Refuse a block (base, shape, strides) that leaves its buffer."""
+    end = last_byte(*block, surface.element)
     if end <= len(buffer):
         return
     raise r.error(
-        f"DMA {verb} {extent} elements that end at {end:#x} of {buffer.name}, which has {len(buffer):#x} bytes",
+        f"DMA {does} elements that end at {end:#x} of {buffer.name}, which has {len(buffer):#x} bytes",
         f"{surface.registers}{'' if surface.registers.endswith('Src2') else '.'}BaseAddr.Addr",
         address=end - 1,
     )

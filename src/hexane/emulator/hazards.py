@@ -80,6 +80,16 @@ class HazardUnit:
         self.reader, self.writer = L2Marks(NOBODY, self.room), L2Marks(NOBODY, self.room)
 
 
+class _Access(NamedTuple):
+    """A task's use of a place in L2: the register of its base, and the one that says what it waits for."""
+
+    task: EngineTask
+    place: Place
+    does: str
+    register: str
+    config: str
+
+
 class TaskOrder:
     """The state of the check between two tasks of a program, for an L2 of ``room`` bytes."""
 
@@ -125,11 +135,11 @@ class TaskOrder:
         for name, unit in self.units.items():
             if name == task.unit:
                 continue  # a unit finishes its tasks in order
-            args = task, target, "L2.ResultBase.Addr", "writes its result over", name
+            access = _Access(task, target, "writes its result over", "L2.ResultBase.Addr", "ResultCfg")
             if name not in sent.written and unit.latest > unit.has_written:
-                yield from self._collision(*args, "result", unit.writer, unit.has_written, "ResultCfg", RESULT_FLAGS)
+                yield from self._collision(access, name, "result")
             if name not in sent.read and unit.latest > unit.has_read:
-                yield from self._collision(*args, "source", unit.reader, unit.has_read, "ResultCfg", SOURCE_FLAGS)
+                yield from self._collision(access, name, "source")
         for name, unit in self.units.items():
             if name in sent.written:
                 unit.has_written = unit.latest
@@ -150,26 +160,19 @@ class TaskOrder:
         loads = operand.kind in (OperandSource.KEEP, OperandSource.STREAM)
         split = operand.number == 2 and task.registers.has("L2.Src2Cfg.SourceType")
         config = "Src2Cfg" if split else "SourceCfg"
-        args = task, place, operand.base_register, "loads a source over" if loads else "reads"
+        access = _Access(task, place, "loads a source over" if loads else "reads", operand.base_register, config)
         for name, unit in self.units.items():
             if name not in waits.written and unit.latest > unit.has_written:
-                yield from self._collision(*args, name, "result", unit.writer, unit.has_written, config, RESULT_FLAGS)
+                yield from self._collision(access, name, "result")
             if loads and name != task.unit and name not in waits.read and unit.latest > unit.has_read:
-                yield from self._collision(*args, name, "source", unit.reader, unit.has_read, config, SOURCE_FLAGS)
+                yield from self._collision(access, name, "source")
 
-    def _collision(
-        self,
-        task: EngineTask,
-        place: Place,
-        register: str,
-        does: str,
-        unit: str,
-        end: str,
-        touched: L2Marks,
-        settled: int,
-        config: str,
-        flags: dict[str, str],
-    ) -> Iterator[EmulationError]:
+    def _collision(self, access: _Access, name: str, end: str) -> Iterator[EmulationError]:
+        """The hazard with the last task of another unit whose result or source is at the place."""
+        unit, place = self.units[name], access.place
+        is_result = end == "result"
+        touched, settled = (unit.writer, unit.has_written) if is_result else (unit.reader, unit.has_read)
+        flag = (RESULT_FLAGS if is_result else SOURCE_FLAGS)[name]
         other = touched.last(place, settled)
         if other == NOBODY:
             return
@@ -177,11 +180,11 @@ class TaskOrder:
         where = np.unravel_index(int(np.argmax(cells)), cells.shape)
         steps = (*place.region.strides()[:4], UNIT)
         yield EmulationError(
-            f"{does} the {end} of task[{other}] ({unit}) and waits for no task of that unit since",
-            task=task.index,
-            register=register,
+            f"{access.does} the {end} of task[{other}] ({name}) and waits for no task of that unit since",
+            task=access.task.index,
+            register=access.register,
             address=place.region.base + sum(int(i) * step for i, step in zip(where, steps)),
-            hint=f"set {task.registers.roles.field(f'L2.{config}.{flags[unit]}')} (docs/reference/hazards.md)",
+            hint=f"set {access.task.registers.roles.field(f'L2.{access.config}.{flag}')} (docs/reference/hazards.md)",
         )
 
 

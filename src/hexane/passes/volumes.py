@@ -6,6 +6,7 @@ away. Hexane's own form, seen in no program: every engine has registers of depth
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -56,31 +57,38 @@ def _rows(x: Value, before: int, after: int, b: GraphBuilder, value: float = 0.0
     return x
 
 
-def _taps(x: Value, high: int, offsets: Sequence[int], step: int, count: int, b: GraphBuilder) -> list[Value]:
-    """[N, C, count * high, W] for every offset: ``count`` depths of ``high`` rows, ``step`` apart, from there on.
+@dataclass(frozen=True)
+class _Taps:
+    """Depths of ``high`` rows that windows meet: ``count`` of them, ``step`` apart, from every offset on."""
 
-    ``x`` [N, C, depths * high, W] has a multiple of ``step`` depths.
-    """
-    n, c, rows, w = x.shape
-    blocks = rows // (high * step)
-    parts = []
-    for offset in offsets:
-        skipped, phase = divmod(offset, step)
-        part = x
-        if step > 1:
-            part = b.reshape(x=part, shape=[n, c * blocks, step * high, w])
-            part = b.slice_by_size(x=part, begin=[0, 0, phase * high, 0], size=[n, c * blocks, high, w])
-            part = b.reshape(x=part, shape=[n, c, blocks * high, w])
-        if (skipped, count) != (0, blocks):
-            part = b.slice_by_size(x=part, begin=[0, 0, skipped * high, 0], size=[n, c, count * high, w])
-        parts.append(part)
-    return parts
+    high: int
+    offsets: Sequence[int]
+    step: int
+    count: int
 
+    @property
+    def depths(self) -> int:
+        """Those that are read: a multiple of ``step``."""
+        return (max(offset // self.step for offset in self.offsets) + self.count) * self.step
 
-def _depths(x: Value, high: int, offsets: Sequence[int], step: int, count: int, lead: int, b: GraphBuilder) -> Value:
-    """[N, C, depths * high, W] with ``lead`` depths of zeros in front, as long as ``_taps`` reads."""
-    total = max(ceil_div(offset + 1, step) + count - 1 for offset in offsets) * step
-    return _rows(x, lead * high, (total - lead) * high - x.shape[2], b)
+    def of(self, x: Value, lead: int, b: GraphBuilder, value: float = 0.0) -> list[Value]:
+        """[N, C, count * high, W] for every offset of ``x`` with ``lead`` depths of ``value`` in front."""
+        high, step, count = self.high, self.step, self.count
+        x = _rows(x, lead * high, (self.depths - lead) * high - x.shape[2], b, value)
+        n, c, rows, w = x.shape
+        blocks = rows // (high * step)
+        parts = []
+        for offset in self.offsets:
+            skipped, phase = divmod(offset, step)
+            part = x
+            if step > 1:
+                part = b.reshape(x=part, shape=[n, c * blocks, step * high, w])
+                part = b.slice_by_size(x=part, begin=[0, 0, phase * high, 0], size=[n, c * blocks, high, w])
+                part = b.reshape(x=part, shape=[n, c, blocks * high, w])
+            if (skipped, count) != (0, blocks):
+                part = b.slice_by_size(x=part, begin=[0, 0, skipped * high, 0], size=[n, c, count * high, w])
+            parts.append(part)
+        return parts
 
 
 def _convolution(op: Op, b: GraphBuilder) -> Value | None:
@@ -98,9 +106,7 @@ def _convolution(op: Op, b: GraphBuilder) -> Value | None:
     high = align(h + max(above, below), steps[1])
     x = b.reshape(x=op.inputs["x"], shape=[n, c * d, h, w])
     x = b.reshape(x=_rows(x, above, high - above - h, b), shape=[n, c, d * high, w])
-    offsets = [k * spread[0] for k in range(kd)]
-    x = _depths(x, high, offsets, steps[0], out[0], pads[0][0], b)
-    parts = _taps(x, high, offsets, steps[0], out[0], b)
+    parts = _Taps(high, [k * spread[0] for k in range(kd)], steps[0], out[0]).of(x, pads[0][0], b)
     operands: dict[str, Any] = {
         "strides": list(steps[1:]),
         "dilations": list(spread[1:]),
@@ -147,8 +153,7 @@ def _transposed(op: Op, b: GraphBuilder) -> Value | None:
     x = b.reshape(x=op.inputs["x"], shape=[n, c * d, h, w])
     x = b.reshape(x=_rows(x, 0, high - h, b), shape=[n, c, d * high, w])
     count, lead = ceil_div(cuts[0] + out[0], steps[0]), ceil_div(kd, steps[0]) - 1
-    offsets = range(lead + 1)
-    shifted = _taps(_depths(x, high, offsets, 1, count, lead, b), high, offsets, 1, count, b)[::-1]
+    shifted = _Taps(high, range(lead + 1), 1, count).of(x, lead, b)[::-1]
     surplus = (count * high - 1) * steps[1] + (kh - 1) * spread[1] + 1 - count * high * steps[1]
     end = (w - 1) * steps[2] + (kw - 1) * spread[2] + 1 - cuts[2] - out[2]
     bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
@@ -201,10 +206,8 @@ def _pool(op: Op, b: GraphBuilder) -> Value | None:
         x = b.op(op.type, **rounding, **operands, x=x)
     high, wide = out[1:]
     x = b.reshape(x=x, shape=[n, c, d * high, wide])
-    total = max(ceil_div(k + 1, steps[0]) + out[0] - 1 for k in range(size[0])) * steps[0]
-    after = (total - reach[0][0]) * high - x.shape[2]
-    x = _rows(x, reach[0][0] * high, after, b, -LARGEST_HALF if largest else 0.0)
-    result, *others = _taps(x, high, range(size[0]), steps[0], out[0], b)
+    taps = _Taps(high, range(size[0]), steps[0], out[0])
+    result, *others = taps.of(x, reach[0][0], b, -LARGEST_HALF if largest else 0.0)
     for other in others:
         result = b.maximum(x=result, y=other) if largest else b.add(x=result, y=other)
     if not largest and size[0] > 1:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.codegen.l2 import UNIT
 from hexane.codegen.operands import (
     RESULT,
     SECOND,
@@ -27,6 +26,7 @@ from hexane.codegen.operands import (
 )
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
+from hexane.isa.granules import UNIT
 from hexane.rounding import align, ceil_div
 
 Box = tuple[int, int]

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hexane.cached import cached_property
-from hexane.codegen.operands import UNIT, Extents, TaskOperand
+from hexane.codegen.operands import Extents, TaskOperand
 from hexane.codegen.plan import Dma, Region
+from hexane.isa.granules import UNIT
 from hexane.rounding import align, ceil_div
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hexane.codegen.memory.selection import SPARE, ResidencyProgram, room_of
+from hexane.codegen.memory.traffic import KERNELS, moved_bytes
 from hexane.codegen.memory.values import ResidentValue
-from hexane.codegen.operands import RESULT, elements, operands_of, read_again, stays_in_l2
+from hexane.codegen.operands import RESULT, elements, operands_of, stays_in_l2
 from hexane.codegen.plan import Plan, Space, TaskKernel
 
 
@@ -64,20 +65,22 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
     counts: dict[Hashable, _Count] = {}
     stay = {value.key for value in kept}
     for i, plan in enumerate(plans):
-        for end in operands_of(plan, i):
+        ends = tuple(operands_of(plan, i))
+        moves = moved_bytes(plan, ends)
+        for end in ends:
             if end.dma is None or end.dma.buffer.space is Space.CONST:
                 continue
             key = program.identity(end.dma.buffer, i)
             count = _count(counts, key, plan)
             if end.side == RESULT:
-                count.written += elements(end) * end.element
+                count.written += moves[end.side]
             else:
-                count.read += elements(end) * end.element + read_again(plan, end)
+                count.read += moves[end.side]
             count.causes.append(_cause(program, key, key in stay))
         if plan.kernel is not None and plan.kernel.source is not None:
             key = program.identity(plan.kernel.source, i)
             count = _count(counts, key, plan)
-            count.read += sum(plan.kernel.sizes)
+            count.read += moves[KERNELS]
             count.causes.append((Cause.FORM, "a task reads it as its kernel"))
     tensors = []
     for key, count in counts.items():

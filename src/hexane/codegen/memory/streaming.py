@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.memory.arena import Arena, ArenaBlock
-from hexane.codegen.operands import RESULT, SECOND, SOURCE, UNIT, TaskOperand, held
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
+from hexane.isa.granules import UNIT
 from hexane.isa.tiles import source_rows
 from hexane.rounding import align
 

@@ -57,14 +57,12 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     if q.m % context.limits.cores or q.m < 2 * context.limits.cores or not one_pass or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
     fragment = Fragment(context)
-    _head(fragment, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
+    _head(fragment, q, k, v, out, Epilogue.of(ops[:-2]).scale)
     return fragment
 
 
-def _head(
-    fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: MatrixRows, lanes: int, scale: float
-) -> None:
-    m, n = q.m, k.m
+def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: MatrixRows, scale: float) -> None:
+    m, n, lanes = q.m, k.m, matmul.lanes_of(fragment.target, q.m)
     vector, turned_values = row_vector(m)
     line, channel = vector.row, l2.channel_stride(n)
     size = m * channel
@@ -76,7 +74,7 @@ def _head(
         or max(q.k, n) * lanes * 2 > fragment.limits.kernel_bytes_per_core
     ):
         raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's L2 buffer", code=Reason.MEMORY)
-    staged = matmul.stage(fragment, q, m, q.k, lanes, turned=False, planar=True)
+    staged = matmul.stage(fragment, q, lanes, turned=False, planar=True)
     copy = fragment.plans[0]
 
     turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True, src=k.walk())
@@ -98,7 +96,7 @@ def _head(
         top.patch = joint_patch(scores.shape[2])
     tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
-    row_chain(fragment, region, region, vector, m, n, After.PE_RESULT)
+    row_chain(fragment, (m, n), region, region, vector, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turned_values)
     row = align(2 * lanes * n, 64)

@@ -19,7 +19,7 @@ from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
 from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import fused, need_fp16, recipe
-from hexane.errors import Reason, UnsupportedError
+from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align, ceil_div
 
@@ -148,21 +148,12 @@ def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bo
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
     plan.src, plan.dst = _rows(x), walk
     if turned:
-        tasks.choose_shape(fragment.target, plan)
-        end = tasks.ne_source(fragment.target, plan, 0)
+        end = fragment.bring(plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
-    _need_room(fragment.target, end, x)
+    fragment.need_room(end + l2.RESULT_ROOM, f"an operand of {x.h} x {x.w}")
     tasks.streams_out(fragment.target, plan, end, explicit=False)
     return plan
-
-
-def _need_room(target: Target, end: int, operand: Tensor) -> None:
-    """UnsupportedError where the lines of an operand that is copied end beyond L2: one row of channels passes whole."""
-    if end + l2.RESULT_ROOM > target.limits.l2_bytes:
-        raise UnsupportedError(
-            f"an operand of {operand.h} x {operand.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
 
 
 def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> TaskKernel:
@@ -212,8 +203,7 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
     plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w), dst=walk)
-    tasks.choose_shape(fragment.target, plan)
-    end = tasks.ne_source(fragment.target, plan, 0)
-    _need_room(fragment.target, end, w)
+    end = fragment.bring(plan, 0)
+    fragment.need_room(end + l2.RESULT_ROOM, f"an operand of {w.h} x {w.w}")
     fragment.send(plan, end, explicit=False)
     return walk

@@ -125,8 +125,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         masks.append(plan)
         if i == 0:
             plan.src = cond.dma()
-            tasks.choose_shape(fragment.target, plan)
-            kept_end = tasks.ne_source(fragment.target, plan, kept_base, keep=True)
+            kept_end = fragment.bring(plan, kept_base, keep=True)
             tasks.stays(plan, mask)
             second_at, base = kept_end, channel
         else:

@@ -18,7 +18,7 @@ from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
 from hexane.codegen.recipes.registry import need_fp16, recipe, scalar
-from hexane.errors import Reason, UnsupportedError
+from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
 from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.functions import lookup_table
@@ -94,19 +94,16 @@ def _of_difference(fragment: Fragment, op: Op, out: Tensor, context: Context) ->
 
 def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:
     """T0, T1: the operands as pairs of channels in L2; T2: +1, -1 per pair and the table (appendix A, less)."""
-    channel = l2.channel_stride(x.w)
-    block = 2 * x.c * channel
-    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
-    size = x.h * row
-    if size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    pairs = l2.planar_map(2 * x.c, x.h, x.w)
+    size = x.h * pairs.row
+    fragment.need_room(
+        size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM,
+        f"a comparison of {x.c} x {x.h} x {x.w} values",
+    )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
         plan = unary.copy_of(fragment.target, tensor, src=tensor.dma())
-        tasks.choose_shape(fragment.target, plan)
-        tasks.ne_source(fragment.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
-        fragment.stay(plan, Region(place * channel, 2 * channel, row, block))
+        fragment.bring(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
+        fragment.stay(plan, replace(pairs, base=place * pairs.channel, channel=2 * pairs.channel))
     pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
     pair.mac = MAC_BYTES.then(NeNonlinear.TABLE)
     pair.out_format = Element.UINT8
@@ -120,7 +117,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
     tasks.choose_shape(fragment.target, pair)
     if is_small_source(fragment.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair.shape = (pair.shape[2],) * 3
-    tasks.resident(pair, Region(0, channel, row, block), After.NE_RESULT)
+    tasks.resident(pair, pairs, After.NE_RESULT)
     pair.result, pair.writes = Region(size), l2.AUTOMATIC
     fragment.add(pair)
 
@@ -165,8 +162,7 @@ def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     fraction = tasks.copy_plan(fragment.target, x.c, 1, 1, out_trans=True)
     unary.set_table(fraction, "fraction")
     fraction.src = x.dma()
-    tasks.choose_shape(fragment.target, fraction)
-    tasks.ne_source(fragment.target, fraction, 2 * line, keep=True)
+    fragment.bring(fraction, 2 * line, keep=True)
     tasks.stays(fraction, second)
     below = tasks.copy_plan(fragment.target, 1, 1, x.c)
     unary.set_table(below, "below_zero")

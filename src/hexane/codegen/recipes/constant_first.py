@@ -79,10 +79,9 @@ def _direct(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
 
 def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is [N, K]: turned into L2 first."""
-    if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"a transposed operand of {x.m} x {x.k} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(
+        x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k), f"a transposed operand of {x.m} x {x.k}"
+    )
     held = turn_in(fragment, x)
     blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=False)
     for i, block in enumerate(blocks):

@@ -62,8 +62,7 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     back = tasks.copy_plan(fragment.target, 1, y.c, y.h, out_trans=True)
     back.src, back.dst = flat.dma(), replace(y.dma(n * y.batch), row=y.plane, plane=y.row)
     back.src = replace(back.src, row=flat.plane, plane=flat.row)
-    tasks.choose_shape(fragment.target, back)
-    end = tasks.ne_source(fragment.target, back, 0)
+    end = fragment.bring(back, 0)
     fragment.send(back, end)
 
 

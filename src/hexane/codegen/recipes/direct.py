@@ -96,17 +96,16 @@ def scale_and_shift(
     fragment: Fragment, x: Tensor, out: Tensor, shift: np.ndarray, scale: np.ndarray, axis: str
 ) -> Plan:
     """x times a scale and plus a shift per channel (or row): two rows of constants as the turned second operand."""
-    return _constant_rows(fragment, x, out, np.stack([shift, scale]), axis, PeKind.SCALE_SHIFT, BINARY["add"])
+    return _constant_rows(fragment, x, out, np.stack([shift, scale]), axis, BINARY["add"])
 
 
 def per_channel(fragment: Fragment, x: Tensor, out: Tensor, values: np.ndarray, axis: str, operation: Planar) -> Plan:
     """x op one value per channel (or row): one row of constants as the turned second operand."""
-    return _constant_rows(fragment, x, out, values.reshape(1, -1), axis, PeKind.BINARY, operation)
+    return _constant_rows(fragment, x, out, values.reshape(1, -1), axis, operation)
 
 
-def _constant_rows(
-    fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, kind: PeKind, operation: Planar
-) -> Plan:
+def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, operation: Planar) -> Plan:
+    kind = PeKind.BINARY if len(rows) == 1 else PeKind.SCALE_SHIFT
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h = x.h, x.c

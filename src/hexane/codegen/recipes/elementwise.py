@@ -133,16 +133,10 @@ def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, re
 def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
     plan = unary.copy_of(fragment.target, small, src=small.dma())
-    tasks.choose_shape(fragment.target, plan)
-    channel = l2.channel_stride(small.w, 2)
-    block = small.c * channel
-    pad = l2.pe_pad(block, channel) if small.h > 1 else 0
-    row = block + pad
-    size = small.h * row
-    region = Region(0, channel, row, block, size if small.n > 1 else 0)
-    tasks.ne_source(fragment.target, plan, size * small.n)
-    fragment.stay(plan, region)
-    return plan, size * small.n
+    region = l2.planar_map(small.c, small.h, small.w, small.n)
+    size = small.n * small.h * region.row
+    fragment.bring(plan, size)
+    return fragment.stay(plan, region), size
 
 
 def broadcast_axes(small: Tensor, big: Tensor) -> Axes:
@@ -190,9 +184,7 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment:
         plan.evidence, plan.note = Evidence.INFERRED, OWN_DMA
         return fragment
     if a.shape == out.shape:
-        copy, end = small_copy(fragment, b)
-        fragment.add(against_resident(fragment.target, op, a, out, copy.result, broadcast_axes(b, a), end, relu))
-        return fragment
+        return against_small(fragment, op, a, b, out, relu)
     if b.shape == out.shape:
         return _resident_first(fragment, op, a, b, out, relu)
     return _both_resident(fragment, op, a, b, out, relu)
@@ -239,12 +231,18 @@ def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     fragment.add(plan)
 
 
-def against_resident(
-    target: Target, op: str, big: Tensor, out: Tensor, held: Region, axes: Axes, base: int, relu: bool
-) -> Plan:
-    """Source 1 by DMA, source 2 resident in L2 and broadcast."""
+def against_small(fragment: Fragment, op: str, big: Tensor, small: Tensor, out: Tensor, relu: bool = False) -> Fragment:
+    """A map and a small operand that is copied into L2 and broadcast there."""
+    copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
-    plan.src, plan.dst, plan.broadcast2 = big.dma(), out.dma(), axes
+    plan.broadcast2 = broadcast_axes(small, big)
+    fragment.add(against_resident(fragment.target, plan, big, out, copy.result, end))
+    return fragment
+
+
+def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, held: Region, base: int) -> Plan:
+    """Source 1 by DMA, source 2 resident in L2."""
+    plan.src, plan.dst = big.dma(), out.dma()
     end = tasks.pe_source(plan, base, after=After.NE)
     plan.source2 = held
     tasks.streams_out(target, plan, end, after=After.NOTHING)
@@ -310,9 +308,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
         return fragment
     if first and op.type not in COMMUTATIVE:
         return _resident_first(fragment, op.type, tensor, x, out, relu)
-    copy, end = small_copy(fragment, tensor)
-    fragment.add(against_resident(context.target, op.type, x, out, copy.result, broadcast_axes(tensor, x), end, relu))
-    return fragment
+    return against_small(fragment, op.type, x, tensor, out, relu)
 
 
 def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool, context: Context) -> Fragment:

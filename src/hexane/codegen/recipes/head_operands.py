@@ -170,8 +170,7 @@ def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tu
     walk = found.from_token(first)
     plan.dst = replace(walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
     if turned:
-        tasks.choose_shape(fragment.target, plan)
-        end = tasks.ne_source(fragment.target, plan, 0)
+        end = fragment.bring(plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
     if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:

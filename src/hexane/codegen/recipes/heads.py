@@ -229,10 +229,8 @@ class _Around:
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
         plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries, src=mask.matrix())
-        tasks.choose_shape(self.fragment.target, plan)
-        end = tasks.ne_source(self.fragment.target, plan, self.small.base)
-        if end > self.fragment.limits.l2_bytes:
-            raise UnsupportedError("a mask that does not fit the engine's L2 buffer", code=Reason.MEMORY)
+        end = self.fragment.bring(plan, self.small.base)
+        self.fragment.need_room(end, "a mask")
         self.fragment.stay(plan, self.mask)
 
     def some(self, head: int, count: int) -> None:

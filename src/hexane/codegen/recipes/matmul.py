@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_shape, largest_shape
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
-from hexane.codegen.plan import Buffer, Dma, Plan, Region, TaskKernel
+from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
@@ -141,7 +141,7 @@ def product(
     planar = count == 1 and not turned_x
     start = 0 if staged is not None else len(fragment.plans)
     if staged is None:
-        staged = stage(fragment, x, m, k, lanes, turned=turned_x, planar=planar)
+        staged = stage(fragment, x, lanes, turned=turned_x, planar=planar)
     after = fragment.plans[start] if planar and start == len(fragment.plans) - 1 else None
     held, end = None, 0
     if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > fragment.limits.l2_bytes:
@@ -151,8 +151,9 @@ def product(
     compute(fragment, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
 
 
-def stage(fragment: Fragment, x: MatrixRows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
+def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, turned: bool, planar: bool) -> Dma:
     """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
+    m, k = (x.k, x.m) if turned else (x.m, x.k)
     line = 2 * lanes * k
     row = align(line, 64)
     buffer = fragment.workspace(m // lanes * row)
@@ -168,8 +169,7 @@ def stage(fragment: Fragment, x: MatrixRows, m: int, k: int, lanes: int, *, turn
             else tasks.copy_plan(fragment.target, m, 1, k)
         )
         plan.src, plan.dst = x.walk(), walk
-        tasks.choose_shape(fragment.target, plan)
-        end = tasks.ne_source(fragment.target, plan, 0)
+        end = fragment.bring(plan, 0)
         tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
     return walk
@@ -224,8 +224,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     total = w.k // SCRATCH_LANES * row
     walk = Dma(fragment.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
     plan.src, plan.dst = w.walk(), walk
-    tasks.choose_shape(fragment.target, plan)
-    end = tasks.ne_source(fragment.target, plan, 0, after=After.NE)
+    end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
         plan.reads = plan.reads.waiting(hazard(0, end, after_planar))
     tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
@@ -335,17 +334,17 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         fragment.add(plan)
 
 
-def _surface_kernel(target: Target, plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
+def _surface_kernel(target: Target, plan: Plan, rows: MatrixRows) -> None:
     """Kernel straight from rows of a surface: one row per core (§9.7)."""
-    size = align(2 * k, 64)
+    size = align(2 * rows.k, 64)
     plan.kernel_format = RUNTIME_KERNEL
-    plan.cores_log2 = ceil_log2(cores)
+    plan.cores_log2 = ceil_log2(rows.m)
     plan.kernel = TaskKernel(
         b"",
-        tuple(c * stride for c in range(cores)),
-        (size,) * cores,
-        source=buffer,
-        offset=offset,
+        tuple(c * rows.stride for c in range(rows.m)),
+        (size,) * rows.m,
+        source=rows.buffer,
+        offset=rows.offset,
         pass_stride=target.limits.cores * size,
     )
 
@@ -354,7 +353,7 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
     plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
-    _surface_kernel(fragment.target, plan, x.buffer, x.offset, x.m, x.k, x.stride)
+    _surface_kernel(fragment.target, plan, x)
     plan.dst = y.walk()
     plan.macs = x.m * n * x.k
     if turned_y:
@@ -365,8 +364,7 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
     else:
         plan.src = w.walk()
-        tasks.choose_shape(fragment.target, plan)
-        end = tasks.ne_source(fragment.target, plan, 0)
+        end = fragment.bring(plan, 0)
         tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
 
@@ -389,7 +387,7 @@ def _by_single_rows(
     for i, count in enumerate(sizes):
         at -= count
         plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
-        _surface_kernel(fragment.target, plan, x.buffer, x.offset + at * x.stride, count, k, x.stride)
+        _surface_kernel(fragment.target, plan, x.part(at, count))
         plan.dst = replace(y.walk(), offset=y.offset + at * y.stride)
         plan.macs = count * n * k
         if region is None:

@@ -16,7 +16,7 @@ from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import linear
-from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
+from hexane.codegen.recipes.elementwise import against_small, sizes_of_one, two_surfaces
 from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
 from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
@@ -105,8 +105,7 @@ def _affine(fragment: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tenso
     if small.shape == x.shape:
         fragment.add(two_surfaces(fragment.target, word, x, small, y, False))
         return
-    copy, end = small_copy(fragment, small)
-    fragment.add(against_resident(fragment.target, word, x, y, copy.result, broadcast_axes(small, x), end, False))
+    against_small(fragment, word, x, small, y)
 
 
 def normalise(fragment: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: float) -> None:
@@ -170,8 +169,7 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     region = Region(moved_at, flat, turned_row, w * flat)
 
     load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True, src=x.dma())
-    tasks.choose_shape(fragment.target, load)
-    tasks.ne_source(fragment.target, load, source_at, keep=True)
+    fragment.bring(load, source_at, keep=True)
     load.source = replace(source, group=c * channel)
     tasks.stays(load, region)
     mean = _column_mean(x, region, values)
@@ -213,10 +211,7 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     vector = Region(0, line, line, line)
     mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / (x.h * x.w), src=x.dma())
     end = tasks.pe_source(mean, 2 * line, keep=True)
-    if end > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(end, f"a layer norm of {x.c} planes of {x.h} x {x.w}")
     source = replace(mean.source, group=0)
     tasks.stays(mean, vector)
     axes = sizes_of_one((1, x.w), (1, x.h))
@@ -299,10 +294,9 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     size = x.h * (block + l2.pe_pad(block, channel))
-    if 2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(
+        2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM, f"a layer norm of a map of {x.c} x {x.h} x {x.w}"
+    )
     held = load(fragment, x)
     step = x.c * 16
     mean = _row_mean(x, held, row_values(x, 2 * size), After.NE_RESULT)

@@ -89,9 +89,9 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     fragment = Fragment(context)
     turned = context.choices.turned_quotients or b.h == b.w == 1
     region, size = _held_table(fragment, "reciprocal", b, turned=turned)
-    product = against_resident(context.target, "mul", a, out, region, broadcast_axes(b, a), size, False)
-    product.transpose2 = turned
-    fragment.add(product)
+    product = planar("mul", out, False)
+    product.broadcast2, product.transpose2 = broadcast_axes(b, a), turned
+    fragment.add(against_resident(context.target, product, a, out, region, size))
     return fragment
 
 
@@ -131,14 +131,12 @@ def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool, keep:
     plan.src = x.dma()
     if not keep:  # one-row patches where x stays, as of copies that read L2
         tasks.choose_shape(fragment.target, plan)
-    count, channel = (x.w, l2.channel_stride(x.c)) if turned else (x.c, l2.channel_stride(x.w))
-    block = count * channel
-    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
-    size = x.h * row
-    region = Region(0, channel, row, block, size if x.n > 1 else 0)
-    tasks.ne_source(fragment.target, plan, size * x.n, keep=keep)
+    channels, width = (x.w, x.c) if turned else (x.c, x.w)
+    region = l2.planar_map(channels, x.h, width, x.n)
+    size = x.n * x.h * region.row
+    tasks.ne_source(fragment.target, plan, size, keep=keep)
     fragment.stay(plan, region)
-    return region, size * x.n
+    return region, size
 
 
 @recipe("pow")
@@ -189,7 +187,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
         coefficients = max(2, tasks.lanes_of(product)) * product.c
         total = tasks.moved_bytes(product, alone=True)
-        product.shape = work_shape(context.target, a.w, a.h, coefficients, total)
+        product.shape = work_shape(context.target, (a.w, a.h), coefficients, total)
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     fragment.send(product, size, explicit=False, after=After.NOTHING)
     if context.choices.planar_powers:

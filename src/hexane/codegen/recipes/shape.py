@@ -88,8 +88,7 @@ def straight(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> Plan:
     if source.element == 1:
         plan.out_format = Element.UINT8
     plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
-    tasks.choose_shape(fragment.target, plan)
-    end = tasks.ne_source(fragment.target, plan, 0)
+    end = fragment.bring(plan, 0)
     tasks.streams_out(fragment.target, plan, end)
     if n > 1:
         plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
@@ -119,8 +118,7 @@ def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: A
     )
     plan.src = _dma(source, group, inner, row)
     plan.dst = _dma(target, place[group], place[3], place[row])
-    tasks.choose_shape(fragment.target, plan)
-    end = tasks.ne_source(fragment.target, plan, 0)
+    end = fragment.bring(plan, 0)
     channel = align(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:

@@ -169,10 +169,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     step = channel + (l2.pe_pad(channel, channel) if h > 1 else 0)
     base = h * step
     size = h * row
-    if base + 2 * size > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"softmax over {c} channels of {h} x {w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(base + 2 * size, f"softmax over {c} channels of {h} x {w}")
     small = Region(0, channel, step, channel)
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=source)
     s = largest_shape(w, h)
@@ -257,17 +254,14 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     size = x.c * channel
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    if line + 2 * size + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"softmax over {x.c} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(line + 2 * size + l2.RESULT_ROOM, f"softmax over {x.c} rows of {x.w}")
     top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
     top.patch = pe_patch(x.w, 1, operands=1)
     top.source = Region(line + size, channel, size, size, size)
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
     fragment.stay(top, vector)
     region = Region(line, channel, size, size)
-    row_chain(fragment, replace(region, base=line + size), region, vector, x.c, x.w, After.PE_RESULT)
+    row_chain(fragment, (x.c, x.w), replace(region, base=line + size), region, vector, After.PE_RESULT)
     scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     scale.dst = y.dma()
     tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
@@ -283,8 +277,9 @@ def row_vector(rows: int) -> tuple[Region, bool]:
     return Region(0, l2.UNIT, rows * l2.UNIT, rows * l2.UNIT), False
 
 
-def row_chain(fragment: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
-    """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in ``vector``."""
+def row_chain(fragment: Fragment, size: tuple[int, int], x: Region, held: Region, vector: Region, after: After) -> None:
+    """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in ``vector``; rows and columns."""
+    c, w = size
     turned = vector.row == l2.channel_stride(c)
     minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=turned)
     tasks.resident(minus, x, after, second=vector)

@@ -148,10 +148,9 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     size = x.h * channel
     padded = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     values = x.h * 16
-    if 2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"softmax over {x.h} rows of {x.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(
+        2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM, f"softmax over {x.h} rows of {x.w}"
+    )
     first = unary.copy_of(fragment.target, x, src=x.dma())
     tasks.choose_shape(fragment.target, first)
     region = Region(0, channel, channel, size)
@@ -227,10 +226,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power.result, power.writes = Region(end), l2.AUTOMATIC
     power.streams_in = power.holds = True
     fragment.add(power)
-    if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(end + l2.RESULT_ROOM, f"softmax over a map of {x.c} x {x.h} x {x.w}")
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
     sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
     tasks.pe_source(sums, base)
@@ -243,9 +239,6 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     scale.reads = Reads(after=After.PE_RESULT)
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
-    if base + 2 * x.h * (block + 2 * l2.UNIT) > fragment.limits.l2_bytes:
-        raise UnsupportedError(
-            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's L2 buffer", code=Reason.MEMORY
-        )
+    fragment.need_room(base + 2 * x.h * (block + 2 * l2.UNIT), f"softmax over a map of {x.c} x {x.h} x {x.w}")
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
     fragment.send(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)

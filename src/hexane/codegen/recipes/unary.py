@@ -13,7 +13,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import ABSOLUTE, COPY, MAC_SUM, SQUARE, After, Element, NeNonlinear, PeKind
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.isa.numbers import fp16_value
@@ -101,15 +101,11 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
 def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     """log2, then times ln 2: the map between them stays in L2 where it fits, else it goes through scratch."""
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=fp16_value(LN_2))
-    channel = l2.channel_stride(x.w)
-    block = x.c * channel
-    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
-    size = x.h * row
+    region = l2.planar_map(x.c, x.h, x.w)
+    size = x.h * region.row
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
         plan.src = x.dma()
-        tasks.choose_shape(fragment.target, plan)
-        region = Region(0, channel, row, block)
-        end = tasks.ne_source(fragment.target, plan, size)
+        end = fragment.bring(plan, size)
         fragment.stay(plan, region)
         scale.dst = y.dma()
         scale.patch = pe_patch(x.w, x.h, operands=1)
