@@ -13,7 +13,7 @@ from fuzz.sketch import Data, Input, Ref, Sketch, Step
 from hexane.chips import GENERATIONS, Generation
 from hexane.codegen.l2 import UNIT
 from hexane.graph.registry import lookup
-from hexane.image.parts import PAGE
+from hexane.isa.granules import PAGE
 
 MACS = 40_000_000
 """Multiply-accumulates of a convolution, at most: beyond them it takes its channels one by one."""
