@@ -321,6 +321,22 @@ def test_an_error_without_bound_is_no_help_after_another() -> None:
     assert _helps([finite], [nearer]) and not _helps([finite], [finite])
 
 
+@pytest.mark.parametrize(("layers", "tried"), [(1, True), (9, False)])
+def test_scaling_is_tried_where_float32_gives_something_finite(layers: int, tried: bool, monkeypatch) -> None:
+    from hexane.session import scaling
+
+    parts, asked = scaling._scaled, []
+    monkeypatch.setattr(scaling, "_scaled", lambda *given: asked.append(given) or parts(*given))
+    b = GraphBuilder()
+    y = b.input("x", (1, 8, 4, 4), "fp16")
+    for weight in [6e4] * layers + [1e-3]:
+        y = b.conv(x=y, weight=np.full((8, 8, 1, 1), weight, np.float16))
+    b.output(y, name="y")
+    done = run_network(b.graph, {"x": np.ones((1, 8, 4, 4), np.float16)}, name="large")
+    assert np.isfinite(done.reference["y"]).all() == tried
+    assert done.insight.scaling and bool(asked) == tried
+
+
 def test_json_by_rows_says_what_strict_json_says() -> None:
     value = {"a": [{"b": float("nan")}, (1, "x\n")], "empty": [], 'quote"': {"c": [1, 2]}, "none": None}
     text = by_rows(value)

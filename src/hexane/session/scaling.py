@@ -58,6 +58,9 @@ def gain_of_scaling(session: NetworkRun, insight: Insight) -> str:
     """Effect of ``--autoscale``, tried: words for the advice, empty where it would not help."""
     if not insight.scaling or session.autoscale is not None:
         return ""
+    expected = [session.reference[name] for name in session.graph.outputs]
+    if all(array.dtype.kind == "f" and not np.isfinite(array).any() for array in expected):
+        return ""  # float32 gives nothing finite: there is no error to be lessened
     before = _rows(session, insight.values)
     if any(row.relative == inf for row in before):  # float32 gives zeros: there is no error to be lessened
         return ""
