@@ -21,7 +21,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "h14": {
         "env_chain_creadout_h16_s128": L2_CHAIN,
         "gasel_rrb_1x8x375x375": "the condition is kept and read again, results lie interleaved by eight in scratch",
-        "norm_softmax_a3_1x8x64x64": "a strip of 0x60 bytes behind the pad of the map that is loaded",
     },
     "h15": {},
     "h16": {"binary_pow_1x3x224x224": STACKED},
@@ -30,7 +29,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "conv_probe_k3_c256_n256_s64_st1_g256_bias0_same": "tile height of a depthwise convolution that fills L2",
         "conv_probe_k3_c512_n512_s64_st1_g512_bias0_same": "tile height of a depthwise convolution that fills L2",
         "depth_to_space_1x256x32x32_b4": PIXELS,
-        "reduce_mean_ax1_1x64x32x32": "§7.2: row pad of a turned map of 32x32",
         "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
     },
     "h17": {},

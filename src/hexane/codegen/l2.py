@@ -59,6 +59,24 @@ def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, 
     return next(p for p in range(4) if (row // UNIT + p) % BANKS not in bad) * UNIT
 
 
+def kept_pad(row: int, channel: int, width: int, height: int, shape: tuple[int, int, int]) -> int:
+    """Row pad in bytes of what the cores leave in L2 for a planar task, which takes its own pad besides.
+
+    The first rows of every patch that the cores may write, no wider than the map, share no bank (five shapes of maps).
+    """
+    if channel > 8 * UNIT:
+        return 0
+    _, low, s = shape
+    patches = [t for t in range(low, s + 1) if 128 >> t <= width] or [s]
+    for pad in range(BANKS):
+        r = (row // UNIT + pad) % BANKS
+        if r not in (0, 1, 32) and all(
+            _free_of_conflicts(r, min(1 << t, height), min(16 >> t, channel // UNIT)) for t in patches
+        ):
+            return pad * UNIT
+    return 0
+
+
 def ne_pad(
     row: int,
     height: int,

@@ -21,7 +21,7 @@ from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
 from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
-from hexane.codegen.recipes.softmax import load, row_values
+from hexane.codegen.recipes.softmax import load, loading, row_values
 from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
@@ -291,9 +291,7 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
 
 def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over W, several rows per channel: map A at 0, B behind it, row values at 2|A| and 0 (five tasks)."""
-    channel = l2.channel_stride(x.w)
-    block = x.c * channel
-    size = x.h * (block + l2.pe_pad(block, channel))
+    size = x.h * loading(fragment.target, x)[1]
     fragment.need_room(
         2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM, f"a layer norm of a map of {x.c} x {x.h} x {x.w}"
     )

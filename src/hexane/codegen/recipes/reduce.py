@@ -304,21 +304,25 @@ def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     fragment.send(plan, end, explicit=False)
 
 
+def _turning(fragment: Fragment, x: Tensor, n: int = 0) -> Plan:
+    """The copy of an image whose channels become columns."""
+    turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True, src=x.dma(n * x.batch))
+    tasks.choose_shape(fragment.target, turn)
+    return turn
+
+
 def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Turned copy into L2 ([H][W][C]), then a PE reduction over its rows with turned result (§13)."""
-    if (
-        x.h * (x.w * l2.channel_stride(x.c) + 2 * l2.UNIT) + x.c * l2.ne_window(x.w) + l2.RING_ROOM
-        > fragment.limits.l2_bytes
-    ):
+    staged = x.h == 1
+    channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
+    block = x.w * channel
+    row = block if staged else block + l2.kept_pad(block, channel, x.w, x.h, _turning(fragment, x).shape)
+    size = x.h * max(0 if staged else row, x.w * l2.channel_stride(x.c) + 2 * l2.UNIT)
+    if size + x.c * l2.ne_window(x.w) + l2.RING_ROOM > fragment.limits.l2_bytes:
         _channel_sum_as_convolution(fragment, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True, src=x.dma(n * x.batch))
-        tasks.choose_shape(fragment.target, turn)
-        staged = x.h == 1
-        channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
-        block = x.w * channel
-        row = block + (_turned_pad(block, channel) if x.h > 1 else 0)
+        turn = _turning(fragment, x, n)
         size = x.h * row
         region = Region(0, channel, row, block)
         tasks.ne_source(fragment.target, turn, size)
@@ -362,10 +366,6 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
     scale = Epilogue(scale=kind.factor(x.c))
     one = Convolution(source, out, Weights(ones), None, KernelWindow(1, 1, 1, 1, 0, 0), scale)
     fragment.plans.extend(convolve(one, fragment.context).plans)
-
-
-def _turned_pad(block: int, channel: int) -> int:
-    return 0 if channel > 8 * l2.UNIT else l2.pe_pad(block, 4 * l2.UNIT)
 
 
 def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:

@@ -90,10 +90,13 @@ def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
         streamed(fragment, x, y)
 
 
-def _map_row(x: Tensor) -> tuple[int, int]:
+def loading(target: Target, x: Tensor) -> tuple[Plan, int]:
+    """The copy that brings the map in, and the bytes from row to row of what it leaves."""
+    plan = unary.copy_of(target, x, src=x.dma())
+    tasks.choose_shape(target, plan)
     channel = l2.channel_stride(x.w)
     block = x.c * channel
-    return channel, _with_pad(block) if channel <= 8 * l2.UNIT else block
+    return plan, block + l2.kept_pad(block, channel, x.w, x.h, plan.shape)
 
 
 def _with_pad(block: int) -> int:
@@ -101,8 +104,8 @@ def _with_pad(block: int) -> int:
 
 
 def _fits(target: Target, x: Tensor) -> bool:
-    channel, row = _map_row(x)
-    pitch = _with_pad(x.c * channel)
+    _, row = loading(target, x)
+    pitch = _with_pad(x.c * l2.channel_stride(x.w))
     maps = row + pitch + (row if pitch > row else 0)
     return x.h * maps + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
 
@@ -122,9 +125,8 @@ def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, o
 
 def load(fragment: Fragment, x: Tensor) -> Region:
     """T0: the map into L2 at 0 by an NE copy; its source stands behind it."""
-    plan = unary.copy_of(fragment.target, x, src=x.dma())
-    tasks.choose_shape(fragment.target, plan)
-    channel, row = _map_row(x)
+    plan, row = loading(fragment.target, x)
+    channel = l2.channel_stride(x.w)
     region = Region(0, channel, row, x.c * channel)
     tasks.ne_source(fragment.target, plan, x.h * row)
     fragment.stay(plan, region)
