@@ -95,12 +95,12 @@ MOST = {
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
     "public class names in several modules": 7,
-    "names that are participles": 870,
+    "names that are participles": 258,
     "docstrings that are questions": 0,
-    "constants of one name and value in several files": 32,
+    "constants of one name and value in several files": 31,
     "divisions that round up, written out": 45,
-    "numbers of the hardware outside chips and isa": 98,
-    "functions of more than 6 parameters": 152,
+    "numbers of the hardware outside chips and isa": 97,
+    "functions of more than 6 parameters": 145,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

@@ -41,17 +41,17 @@ def register(app: typer.Typer) -> None:
 
         if raw and random is not None:
             raise UsageError("--random draws values, --raw takes bytes", hint="leave one of them out")
-        for written in (output, dump):
-            refuse_overwriting(written, [file, other, *(inputs or ())], overwrite=overwrite)
+        for path in (output, dump):
+            refuse_overwriting(path, [file, other, *(inputs or ())], overwrite=overwrite)
         image = engine_program(file, segment)
         arrays = files.read_inputs(inputs or [], raw=raw)
         if random is not None:
             arrays = {**files.drawn_inputs(image, random), **arrays}
         layout = "raw" if raw else "nchw"
         if other is not None:
-            found = difference.first_difference(image, engine_program(other), arrays, layout=layout)
-            print_json({"schema": "hexane-difference/1", **found.to_dict()}) if json else typer.echo(str(found))
-            raise typer.Exit(0 if found.same else 1)
+            outcome = difference.first_difference(image, engine_program(other), arrays, layout=layout)
+            print_json({"schema": "hexane-difference/1", **outcome.to_dict()}) if json else typer.echo(str(outcome))
+            raise typer.Exit(0 if outcome.same else 1)
         result = run(image, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
         if json:
             print_json({"schema": "hexane-emulate/1", **result.report.to_dict()})

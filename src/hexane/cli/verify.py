@@ -75,27 +75,27 @@ def register(app: typer.Typer) -> None:
         with Bar(quiet=json) as bar:
             bar.stage("load")
             graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-            given = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
+            gathered = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
             bar.stage("compile")
             program = hexane.compile(graph, chip=chip or engine.chip or "M1")
             try:
-                found = verified(program, graph, given.arrays, engine, calls=calls, on_stage=bar.stage)
+                result = verified(program, graph, gathered.arrays, engine, calls=calls, on_stage=bar.stage)
             except HexaneError as error:
                 if report is not None:
-                    write_report(report, program, given.arrays, error, given.notes, origin(sys.argv[1:], model))
+                    write_report(report, program, gathered.arrays, error, gathered.notes, origin(sys.argv[1:], model))
                 raise
         if report is not None:
-            write_report(report, program, given.arrays, found, given.notes, origin(sys.argv[1:], model))
+            write_report(report, program, gathered.arrays, result, gathered.notes, origin(sys.argv[1:], model))
         if json:
-            print_json({**found.as_dict(), "notes": list(given.notes)})
+            print_json({**result.as_dict(), "notes": list(gathered.notes)})
         else:
-            title(f"{model.name} for {found.chip}, on {found.device}: {found.word}, {SENTENCES[found.word]}")
+            title(f"{model.name} for {result.chip}, on {result.device}: {result.word}, {SENTENCES[result.word]}")
             print_rows(
-                [[check.name, check.speaks, check.text] for check in found.checks],
+                [[check.name, check.speaks, check.text] for check in result.checks],
                 ["what", "for the engine", "found"],
             )
-        if found.status:
-            raise typer.Exit(found.status)
+        if result.status:
+            raise typer.Exit(result.status)
 
 
 def _pack(folder: Path, chip: str, *, json: bool) -> None:

@@ -21,8 +21,8 @@ class Contents(Generic[Place]):
 
     def find(self, data: bytes) -> Place | None:
         """Place of equal bytes; None where there are none."""
-        for known, place in self._alike.get(_sample(data), ()):
-            if known == data:
+        for content, place in self._alike.get(_sample(data), ()):
+            if content == data:
                 return place
         return None
 

@@ -26,10 +26,10 @@ def settle(plans: Sequence[Plan], places: Sequence[Places], *, for_readers: bool
     """Set every wait through DRAM that a program needs; ``for_readers``: destinations wait as well."""
     ends = [_stretches(plan, i, place) for i, (plan, place) in enumerate(zip(plans, places))]
     kernels = [list(_kernel(plan, place)) for plan, place in zip(plans, places)]
-    written = {at[0] for touched in ends for side, at in touched if side == RESULT}
+    writes = {at[0] for touched in ends for side, at in touched if side == RESULT}
     read = {at[0] for touched in ends for side, at in touched if side != RESULT}
     read |= {channel for touched in kernels for channel, _ in touched}
-    both = dict.fromkeys(written & read, 0)
+    both = dict.fromkeys(writes & read, 0)
     for touched in (*([at for _, at in one] for one in ends), *kernels):
         for channel, granules in touched:
             if channel in both:

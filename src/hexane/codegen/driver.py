@@ -129,11 +129,11 @@ def context_of(
     """Parameters of ``compile``, as one record."""
     from hexane import chips
 
-    wanted = chips.get(chip)
-    target = target_of(wanted, dialect)
+    on_chip = chips.get(chip)
+    target = target_of(on_chip, dialect)
     on = transformations.active(dialect, without, strict=strict, generation=target.generation, accuracy=accuracy)
     apple = dialect == "apple"
-    return Context(wanted, on, apple, target=target, policy=APPLE if apple else Policy())
+    return Context(on_chip, on, apple, target=target, policy=APPLE if apple else Policy())
 
 
 def compile_for(
@@ -165,7 +165,7 @@ def _compiled(
     on_host: Mapping[str, str],
 ) -> Program:
     """The program with the transformations that are on; ops of ``on_host`` (by description) are left to the host."""
-    given, declared, inputs = graph, graph.main, input_ports(graph)
+    source, declared, inputs = graph, graph.main, input_ports(graph)
     graph = canonical(graph, context, scaling=scaling, on_pass=on_pass)
 
     def segments_for(function: Function, form: Context) -> list[Segment]:
@@ -187,10 +187,10 @@ def _compiled(
         segments = _cheaper(segments, segments_for(function, replace(context, policy=APPLE)), context)
     constants = [value for value in function.outputs if value.is_constant]
     if constants:
-        known = subgraph((), (), constants, function.opset)
-        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
+        host_part = subgraph((), (), constants, function.opset)
+        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=host_part))
     return Program(
-        tuple(with_macs(given, segments)),
+        tuple(with_macs(source, segments)),
         inputs,
         tuple(_port(v) for v in declared.outputs),
         context.chip.name,
@@ -272,8 +272,8 @@ def link_run(run: SegmentRun, context: Context) -> Linked:
     moves.remove(fragments, values, inputs, outputs, context.on)
     kernel_results.through_scratch(fragments, values, outputs, context)
     planar_copies.replace(fragments, values, context)
-    given = {context.home(v): context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
-    linker = Linker(context, channels, given | values)
+    surfaces = {context.home(v): context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
+    linker = Linker(context, channels, surfaces | values)
     for fragment in fragments:
         linker.add(fragment)
     return linker.finish()
@@ -381,13 +381,13 @@ def procedure_name(graph: Graph, dialect: str) -> str:
     return graph.main.name if CONTAINER_OF[dialect] == "default" else "net"
 
 
-def _ident(given: Mapping[str, Any] | None, kind: Any) -> Any:
-    if given is None:
+def _ident(names: Mapping[str, Any] | None, kind: Any) -> Any:
+    if names is None:
         return None
-    unknown = set(given) - {"input_path", "output_path", "kernel_names", "target", "text"}
+    unknown = set(names) - {"input_path", "output_path", "kernel_names", "target", "text"}
     if unknown:
         raise UsageError(f"ident has no {sorted(unknown)[0]!r}", hint="input_path, output_path, kernel_names")
-    return kind(**given)
+    return kind(**names)
 
 
 def _host_segment(run: SegmentRun, opset: str) -> Segment:

@@ -247,10 +247,10 @@ def written_for(plan: Plan) -> Iterator[None]:
 
 @lru_cache(maxsize=4096)
 def _named(field: Field, name: str) -> int:
-    found = field.kind.value(str(name)) if isinstance(field.kind, Values) else None
-    if found is None:
+    number = field.kind.value(str(name)) if isinstance(field.kind, Values) else None
+    if number is None:
         raise UnsupportedError(f"{field.name} has no value named {str(name)!r}")
-    return found
+    return number
 
 
 def _real(field: Field, value: float) -> int:
@@ -284,7 +284,7 @@ class FieldWriter:
 
     def write(self, values: Mapping[str, Value], words: list[int]) -> None:
         """Put the fields into ``words``, in which their bits are 0."""
-        known = self.known
+        parts = self.known
         for item in values.items():
             value = item[1]
             if type(value) is float:
@@ -292,7 +292,7 @@ class FieldWriter:
             elif not value:
                 continue
             else:
-                at, part = known.get(item) or self.remember(known, item)
+                at, part = parts.get(item) or self.remember(parts, item)
             words[at] |= part
 
     def real(self, item: tuple[str, Value]) -> Part:
@@ -301,10 +301,10 @@ class FieldWriter:
             return self.part(item)
         return self.reals.get(item) or self.remember(self.reals, item)
 
-    def remember(self, known: dict[tuple[str, Value], Part], item: tuple[str, Value]) -> Part:
+    def remember(self, parts: dict[tuple[str, Value], Part], item: tuple[str, Value]) -> Part:
         part = self.part(item)
-        if len(known) < MOST_KNOWN:
-            known[item] = part
+        if len(parts) < MOST_KNOWN:
+            parts[item] = part
         return part
 
     def part(self, item: tuple[str, Value]) -> Part:

@@ -49,9 +49,9 @@ def pe_window(width: int, patch_log2: int, element: int = 2) -> int:
     return min(channel_stride(width, element), (1 << patch_log2) * element)
 
 
-def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, kept: bool = False) -> int:
+def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, resident: bool = False) -> int:
     """Row pad in bytes of a PE source (§7.2)."""
-    if reduction and kept and height == 1:
+    if reduction and resident and height == 1:
         return 0
     if channel > 0x80 or (channel == 0x80 and not reduction):
         return 0
@@ -85,7 +85,7 @@ def ne_pad(
     *,
     small: bool = False,
     stride: int = 1,
-    turned: bool = False,
+    transposed: bool = False,
     narrow: bool = False,
     pixels: int = 128,
 ) -> int:
@@ -94,7 +94,7 @@ def ne_pad(
     ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``narrow``: the
     task reads no more than its patch's own cells. ``pixels``: of a patch.
     """
-    if height == 1 and not small and not turned:
+    if height == 1 and not small and not transposed:
         return 0
     if stride == 2:
         return 0x20 if width <= 32 else 0x30
@@ -106,7 +106,7 @@ def ne_pad(
         candidates = [t for t in range(lowest, s + 1) if (pixels >> t) <= width]
         candidates = candidates or [s] * (pixels >> s <= 16)
         patches = [(t, min(t, 3)) for t in candidates]
-    rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
+    rows_in_map = max(height, 8) if small else 1 << s if transposed and height == 1 else height
     reads = [(1 << t, (16 >> s) + 1 if narrow else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
     for pad in range(BANKS):
         r = row // UNIT + pad

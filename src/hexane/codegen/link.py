@@ -113,9 +113,9 @@ class Linker:
 
     def _store(self, data: bytes) -> int:
         """Offset of data in the const section; equal data are stored once (§9.11)."""
-        known = self._known.find(data)
-        if known is not None:
-            return known
+        place = self._known.find(data)
+        if place is not None:
+            return place
         self._const += bytes(-len(self._const) % 64)
         at = len(self._const)
         self._known.add(data, at)
@@ -130,9 +130,9 @@ class Linker:
         shared = self._shared.get(kernel)
         if shared is not None:
             return shared
-        known = self._known_kernels.find(data)
-        if known is not None and (known[0] != number or len(data) < len(kernel.data)):
-            return known[1]
+        place = self._known_kernels.find(data)
+        if place is not None and (place[0] != number or len(data) < len(kernel.data)):
+            return place[1]
         section = self._kernel_data
         section += bytes(-len(section) % 64)
         at = len(section)
@@ -176,16 +176,16 @@ class Linker:
         if by_price or stripes:
             take = partial(self._take, memo=memo)
             tries = memory.TRIES if by_price else 0
-            found = memory.cheapest(whole, Prices(self.context.chip), take if stripes else None, tries=tries)
-            if found is not None:
-                whole = found.program
-            if found is not None and found.cuts is not None:
-                self._name_again(found.cuts)
-                self._striped = _stored_stripes(found.cuts)
-                self.plans = found.cuts.plans
-        kept = memory.keep_in_l2(whole)
+            cheapest = memory.cheapest(whole, Prices(self.context.chip), take if stripes else None, tries=tries)
+            if cheapest is not None:
+                whole = cheapest.program
+            if cheapest is not None and cheapest.cuts is not None:
+                self._name_again(cheapest.cuts)
+                self._striped = _stored_stripes(cheapest.cuts)
+                self.plans = cheapest.cuts.plans
+        resident = memory.keep_in_l2(whole)
         if self.context.on_spills is not None:
-            self.context.on_spills(memory.spills(whole, self.plans, kept))
+            self.context.on_spills(memory.spills(whole, self.plans, resident))
         if self._locks is not None:
             memory.pipeline_pairs(self.plans, self._locks)
 
@@ -304,7 +304,7 @@ class Linker:
         read_later: set[object] = set()
         for plan in self.plans:
             number = self._home[plan]
-            seen = set()
+            keys = set()
             for side, dma in _sources(plan):
                 where: Any = self._key(dma.buffer, number) or (dma.buffer.space, dma.buffer.name, number)
                 if dma.buffer.space is Space.SURFACE and dma.buffer.name in self.surfaces:
@@ -312,9 +312,9 @@ class Linker:
                 if dma.buffer.space is not Space.CONST:
                     read_later.add(where)
                 key = (where, dma.offset)
-                if key not in seen:
+                if key not in keys:
                     readers.setdefault(key, []).append((plan, side, dma))
-                seen.add(key)
+                keys.add(key)
             if plan.kernel is not None and plan.kernel.source is not None:
                 read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
         for places in readers.values():

@@ -103,7 +103,7 @@ def _boxes(*walks: Walk) -> list[Box] | None:
         box, rest, span = [], walk.start - first, 0
         for step in reversed(upwards):
             digit, rest = divmod(rest, step)
-            box.append((digit, digit + sum(n - 1 for n, taken in zip(walk.extents, walk.steps) if taken == step)))
+            box.append((digit, digit + sum(n - 1 for n, own in zip(walk.extents, walk.steps) if own == step)))
         for (_, last), step in zip(reversed(box), upwards):
             if span >= step:
                 return None
@@ -152,9 +152,9 @@ class Same:
     def table(self) -> np.ndarray | None:
         """Burst of the other buffer by burst from the start of ``there``, -1 where there is none; None where a burst is
         in several places."""
-        found = np.full((self.there.end - self.there.start) // BURST, -1, np.int64)
-        found[self.there.places() - self.there.start // BURST] = self.here.places()
-        return found if np.count_nonzero(found >= 0) == self.there.bursts else None
+        bursts = np.full((self.there.end - self.there.start) // BURST, -1, np.int64)
+        bursts[self.there.places() - self.there.start // BURST] = self.here.places()
+        return bursts if np.count_nonzero(bursts >= 0) == self.there.bursts else None
 
     def moved(self, plan: Plan, side: str) -> Dma | None:
         """The side's DMA in the other buffer (its name is left), None where it reaches further or has no even steps."""
@@ -189,9 +189,9 @@ class Same:
         if boxes is None or any(c < a or b < d for (a, b), (c, d) in zip(*boxes)):
             return None
         axes = [axis for axis in zip(self.there.extents, self.there.steps, self.here.steps) if axis[0] > 1]
-        here = {step: moved for _, step, moved in axes}
-        taken = {step for n, step in zip(walk.extents, walk.steps) if n > 1}
-        if len(here) != len(axes) or not taken <= here.keys() or any(at < 0 or at % BURST for at in here.values()):
+        here = {step: step_of for _, step, step_of in axes}
+        steps = {step for n, step in zip(walk.extents, walk.steps) if n > 1}
+        if len(here) != len(axes) or not steps <= here.keys() or any(at < 0 or at % BURST for at in here.values()):
             return None
         start = self.here.start
         for step, (first, _), (digit, _) in zip(sorted(here.keys() | {BURST}, reverse=True), *boxes):
@@ -308,20 +308,20 @@ class BufferUses:
 
     def _redirect(self, index: int, users: Sequence[tuple[int, str]], old: Key, new: Key, same: Same) -> bool:
         """Let tasks use ``new`` for ``old``, and drop the copy; False, and nothing done, where one of them cannot."""
-        moved: list[Dma | int] = []
+        targets: list[Dma | int] = []
         for other, side in users:
             if side == "kernel":
                 if same.piece is None or same.there.start or not self._is_whole(old, same):
                     return False
-                moved.append(same.piece)
+                targets.append(same.piece)
                 continue
             there = same.moved(self.plans[other], side)
             if there is None:
                 return False
-            moved.append(there)
+            targets.append(there)
         if any(self.fragment_of[other] != self.fragment_of[index] for other, _ in users):
             new = self._shared(new)
-        for (other, side), dma in zip(users, moved):
+        for (other, side), dma in zip(users, targets):
             plan = self.plans[other]
             if isinstance(dma, int):
                 assert plan.kernel is not None
@@ -364,14 +364,14 @@ class BufferUses:
         """Take the dropped tasks out of their fragments."""
         index = 0
         for fragment in self.fragments:
-            kept = [i for i in range(index, index + len(fragment.plans)) if i not in self.gone]
-            place = {i - index: at for at, i in enumerate(kept)}
-            for i in kept:
+            indices = [i for i in range(index, index + len(fragment.plans)) if i not in self.gone]
+            place = {i - index: at for at, i in enumerate(indices)}
+            for i in indices:
                 staging = self.plans[i].dtid
                 if staging is not None:
                     self.plans[i].dtid = place[staging]
             index += len(fragment.plans)
-            fragment.plans = [self.plans[i] for i in kept]
+            fragment.plans = [self.plans[i] for i in indices]
 
 
 def remove(

@@ -80,8 +80,8 @@ def read_extents(plan: Plan, broadcast: Axes) -> Extents:
     )
 
 
-def _turned(extents: Extents, turned: bool) -> Extents:
-    return Extents(extents.g, extents.d, extents.w, extents.h, extents.c) if turned else extents
+def _turned(extents: Extents, transposed: bool) -> Extents:
+    return Extents(extents.g, extents.d, extents.w, extents.h, extents.c) if transposed else extents
 
 
 def _source(plan: Plan, index: int) -> TaskOperand:

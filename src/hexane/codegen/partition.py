@@ -58,18 +58,18 @@ class SegmentRun:
 
         What only the tasks of one unit see need not be a tensor: a signal may be longer than one within its chain.
         """
-        found = {}
+        surfaces = {}
         for unit in self.units:
             for op in unit.ops:
                 for value in op.outputs:
                     if not fits_engine(value):
                         continue
                     try:
-                        found[context.home(value)] = context.surface(value)
+                        surfaces[context.home(value)] = context.surface(value)
                     except UnsupportedError:
                         if op is unit.ops[-1] or any(user not in unit.ops for user in value.users):
                             raise
-        return found
+        return surfaces
 
     def tasks_left(self, context: Context) -> int:
         """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""
@@ -83,10 +83,10 @@ def units_of(
     function: Function, context: Context, *, strict: bool = False, on_host: Mapping[str, str] = MappingProxyType({})
 ) -> list[RecipeUnit]:
     """One unit per op or fused run, at the place of its last op; ops of ``on_host`` stay there, with the reason."""
-    taken: set[Op] = set()
+    done: set[Op] = set()
     at_last: dict[Op, RecipeUnit] = {}
     for op in function.ops:
-        if op in taken:
+        if op in done:
             continue
         try:
             if effects.touched(op):
@@ -99,12 +99,12 @@ def units_of(
             for fused in choice.ops if on_host else ():
                 if fused.describe() in on_host:
                     raise UnsupportedError(on_host[fused.describe()])
-            if any(fused in taken for fused in choice.ops):
+            if any(fused in done for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
             unit = RecipeUnit(choice.ops, choice, choice.recipe.doc)
         except UnsupportedError as error:
             unit = RecipeUnit((op,), None, error.message, error.code)
-        taken.update(unit.ops)
+        done.update(unit.ops)
         at_last[unit.ops[-1]] = unit
     return [at_last[op] for op in function.ops if op in at_last]
 
@@ -201,8 +201,8 @@ SPARE = 0.95
 def _cut(group: list[RecipeUnit], tasks: int, most: int) -> int:
     """Units of the first part where a group of too many ``tasks`` is cut: where the fewest bytes cross, among the cuts
     that need no more programs; the middle if there is none."""
-    made = [len(unit.choice.fragment.plans) if unit.choice is not None else 0 for unit in group]
-    scale = tasks / max(sum(made), 1)
+    counts = [len(unit.choice.fragment.plans) if unit.choice is not None else 0 for unit in group]
+    scale = tasks / max(sum(counts), 1)
     programs = ceil(tasks / most)
     left_most, right_most = (SPARE * most * count for count in (programs // 2, programs - programs // 2))
     last = {value: i for i, unit in enumerate(group) for value in _needs(unit.ops)}
@@ -210,7 +210,7 @@ def _cut(group: list[RecipeUnit], tasks: int, most: int) -> int:
     best, middle = None, len(group) // 2
     before = 0.0
     for at, unit in enumerate(group[:-1], 1):
-        before += made[at - 1] * scale
+        before += counts[at - 1] * scale
         for value in (value for op in unit.ops for value in op.outputs):
             if last.get(value, 0) >= at and fits_engine(value):
                 size = prod(value.shape) * ELEMENT_BYTES[value.dtype]
@@ -230,8 +230,8 @@ def _constant_bytes(group: list[RecipeUnit]) -> int:
 def _close(group: list[RecipeUnit], function: Function) -> SegmentRun:
     inside = [op for unit in group for op in unit.ops]
     members = set(inside)
-    made = {value for op in inside for value in op.outputs}
-    needed = dict.fromkeys(v for v in _needs(inside) if v not in made and not v.is_constant and _outer(v, members))
+    inner = {value for op in inside for value in op.outputs}
+    needed = dict.fromkeys(v for v in _needs(inside) if v not in inner and not v.is_constant and _outer(v, members))
     inputs = dict.fromkeys([*(v for v in function.inputs if v in needed), *needed])
     results = set(function.outputs)
     outputs = [

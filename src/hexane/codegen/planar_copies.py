@@ -41,9 +41,9 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
     for index, plan in enumerate(program.plans):
         writes_clean = _is_clean(program, index, clean)
         if writes_clean and program.is_copy(index):
-            made = _planar(context.target, plan)
-            if made is not None and _is_cheaper(made, plan, prices):
-                _put(program, index, made)
+            copy_plan = _planar(context.target, plan)
+            if copy_plan is not None and _is_cheaper(copy_plan, plan, prices):
+                _put(program, index, copy_plan)
                 count += 1
         if plan.dst is not None:
             key = program.key(index, plan.dst.buffer)
@@ -55,19 +55,19 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
     return count
 
 
-def _is_cheaper(made: Plan, plan: Plan, prices: Prices) -> bool:
+def _is_cheaper(replacement: Plan, plan: Plan, prices: Prices) -> bool:
     """True where a copy has the smaller price from DRAM to DRAM, or where memory alone takes the time there, in L2."""
-    first, second = prices([made])[0], prices([plan])[0]
+    first, second = prices([replacement])[0], prices([plan])[0]
     if first != second:
         return first < second
-    return prices([_inside(made)])[0] < prices([_inside(plan)])[0]
+    return prices([_inside(replacement)])[0] < prices([_inside(plan)])[0]
 
 
 def _inside(plan: Plan) -> Plan:
     """The copy from L2 to L2."""
-    made = copy(plan)
-    made.src = made.dst = None
-    return made
+    inside = copy(plan)
+    inside.src = inside.dst = None
+    return inside
 
 
 def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
@@ -95,15 +95,15 @@ def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
 
 def _planar(target: Target, plan: Plan) -> Plan | None:
     """The same copy by the planar engine; None where no task of it fits."""
-    made = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
-    made.src, made.dst, made.op = plan.src, plan.dst, plan.op
+    planar = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
+    planar.src, planar.dst, planar.op = plan.src, plan.dst, plan.op
     try:
-        tasks.streams_out(target, made, tasks.pe_source(made, 0))
-        tasks.fit_pe(target, made)
+        tasks.streams_out(target, planar, tasks.pe_source(planar, 0))
+        tasks.fit_pe(target, planar)
     except UnsupportedError:
         return None
-    made.evidence, made.note = Evidence.INFERRED, NOTE
-    return made
+    planar.evidence, planar.note = Evidence.INFERRED, NOTE
+    return planar
 
 
 def _put(program: BufferUses, index: int, plan: Plan) -> None:

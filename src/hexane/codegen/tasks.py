@@ -189,7 +189,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     rows = plan.h
     streams = plan.dst is not None
     result = result_rows_bytes(target, plan) if streams else 0
-    turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
+    transposed = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     shape = (3, 3, 3) if keep and plan.shape[2] == 2 else plan.shape  # seen: kept maps are padded for 16-px patches
     pad = l2.ne_pad(
@@ -199,7 +199,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         plan.w * element // 2,
         small=plan.small_source,
         stride=plan.sy,
-        turned=turned,
+        transposed=transposed,
         narrow=alone and target.choices.narrow_copies,
         pixels=PATCH_PIXELS << wide,
     )
@@ -272,7 +272,7 @@ def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, plan.patch[0], element)
     block = plan.c * channel
     row = plan.d * block
-    pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, kept=keep)
+    pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, resident=keep)
     group = plan.d * block
     plan.source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
     plan.reads = by_dma(after, keep=keep)

@@ -27,18 +27,18 @@ def checked_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
         return {}
     if not isinstance(shapes, Mapping):
         raise UsageError(f"shapes is a {type(shapes).__name__}", hint='give a dict: {"x": (1, 3, 224, 224)}')
-    found = {}
+    checked = {}
     for name, shape in shapes.items():
         if not isinstance(name, str):
             raise UsageError(f"shapes has the name {name!r}", hint="names are strings")
         try:
             extents = (shape,) if hasattr(shape, "__index__") and not isinstance(shape, np.ndarray) else tuple(shape)
-            found[name] = tuple(operator.index(extent) for extent in extents)
+            checked[name] = tuple(operator.index(extent) for extent in extents)
         except TypeError:
             raise UsageError(f"shapes[{name!r}] is {shape!r}", hint="give a tuple of whole numbers") from None
-        if any(isinstance(extent, bool) for extent in extents) or min(found[name], default=0) < 0:
+        if any(isinstance(extent, bool) for extent in extents) or min(checked[name], default=0) < 0:
             raise UsageError(f"shapes[{name!r}] is {shape!r}", hint="extents are whole numbers from 0 on")
-    return found
+    return checked
 
 
 def given_files(weights: Any) -> dict[str, Any]:

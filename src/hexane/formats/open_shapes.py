@@ -65,7 +65,7 @@ def shape_text(extents: Sequence[Extent]) -> str:
 
 def options_for(inputs: Mapping[str, Sequence[Extent]]) -> tuple[str, ...]:
     """One ``--shape`` option per named extent, or per input where an extent has no usable name."""
-    found: dict[str, None] = {}
+    options: dict[str, None] = {}
     for name, extents in inputs.items():
         names = [extent for extent in extents if not isinstance(extent, int)]
         if not names:
@@ -73,12 +73,12 @@ def options_for(inputs: Mapping[str, Sequence[Extent]]) -> tuple[str, ...]:
         if all(isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_]\w*", symbol) for symbol in names):
             for symbol in names:
                 word = str(symbol).upper()
-                found[f"--shape {symbol}={word if word != symbol else NUMBER}"] = None
+                options[f"--shape {symbol}={word if word != symbol else NUMBER}"] = None
         else:
             words = iter("ABCDEFGHIJKLMNOPQRSTUVW")
             filled = [str(e) if isinstance(e, int) else next(words) for e in extents]
-            found[f"--shape {name}={'x'.join(filled)}"] = None
-    return tuple(found)
+            options[f"--shape {name}={'x'.join(filled)}"] = None
+    return tuple(options)
 
 
 def python_for(inputs: Mapping[str, Sequence[Extent]]) -> str:
@@ -98,10 +98,10 @@ def assumed_batch(extents: Sequence[Extent]) -> list[int]:
     no name of its own.
     """
     opened = [axis for axis, extent in enumerate(extents) if not isinstance(extent, int)]
-    found = [axis for axis in opened if isinstance(extents[axis], str) and _BATCH.search(str(extents[axis]))]
-    if not found and opened == [0] and len(extents) > 1 and _NAMELESS.match(str(extents[0] or "")):
+    axes = [axis for axis in opened if isinstance(extents[axis], str) and _BATCH.search(str(extents[axis]))]
+    if not axes and opened == [0] and len(extents) > 1 and _NAMELESS.match(str(extents[0] or "")):
         return [0]
-    return found
+    return axes
 
 
 def allowed_shapes_text(allowed: Mapping[str, Any]) -> str:

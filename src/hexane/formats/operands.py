@@ -83,12 +83,12 @@ class Folder:
         """The operand as a Value; one constant per array, however often it is used."""
         if isinstance(operand, Value):
             return operand
-        made = self._constants.get(id(operand))
-        if made is None:
+        constant = self._constants.get(id(operand))
+        if constant is None:
             _, name = self._names.setdefault(id(operand), (operand, "const"))
             type_ = TensorType(dtype or dtype_name(operand.dtype), operand.shape)
-            made = self._constants[id(operand)] = self.builder.const(Constant(type_, operand), name=name)
-        return made
+            constant = self._constants[id(operand)] = self.builder.const(Constant(type_, operand), name=name)
+        return constant
 
     def __getattr__(self, type: str) -> Callable[..., Any]:
         if type.startswith("_") or not is_known(type):
@@ -127,13 +127,15 @@ class Folder:
         types = result_types(spec, inputs, 18)
         if any(not isinstance(t, TensorType) for t in types):
             return None
-        made = sum(t.nbytes for t in types if isinstance(t, TensorType) and t.is_static and t.dtype != "string")
-        if size > self.fold_bytes or made > self.fold_bytes:
+        results_bytes = sum(
+            t.nbytes for t in types if isinstance(t, TensorType) and t.is_static and t.dtype != "string"
+        )
+        if size > self.fold_bytes or results_bytes > self.fold_bytes:
             return None
-        if made > SMALL_FOLD:
-            if made > self.budget:
+        if results_bytes > SMALL_FOLD:
+            if results_bytes > self.budget:
                 return None
-            self.budget -= made
+            self.budget -= results_bytes
         arguments: dict[str, Any] = {}
         for param in spec.params:
             operand = inputs.get(param.name)

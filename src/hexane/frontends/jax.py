@@ -43,12 +43,12 @@ def from_jax(function: Callable[..., Any], *examples: Any, input_names: Sequence
     if not callable(function):
         raise UsageError(f"a {type(function).__name__} is no function", hint="hexane.from_jax(function, *examples)")
     leaves, tree = jax.tree_util.tree_flatten_with_path(examples)
-    given = [_described(jax, leaf, jax.tree_util.keystr(path)) for path, leaf in leaves]
+    declared_leaves = [_described(jax, leaf, jax.tree_util.keystr(path)) for path, leaf in leaves]
     names = _names(function, [path for path, _ in leaves], input_names)
     results: list[str] = []
 
     def flat(*arguments: Any) -> tuple[Any, ...]:
-        restored = [a.astype(wanted.dtype).reshape(wanted.shape) for a, wanted in zip(arguments, given)]
+        restored = [a.astype(wanted.dtype).reshape(wanted.shape) for a, wanted in zip(arguments, declared_leaves)]
         made, _ = jax.tree_util.tree_flatten_with_path(function(*jax.tree_util.tree_unflatten(tree, restored)))
         results[:] = ["_".join(["result", *_words(path)]) for path, _ in made]
         arrays = [jax.numpy.asarray(leaf) for _, leaf in made]
@@ -57,7 +57,7 @@ def from_jax(function: Callable[..., Any], *examples: Any, input_names: Sequence
     flat.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # StableHLO's arguments are named after it
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     )
-    carried = [jax.ShapeDtypeStruct(entry.shape or (1,), _carrier(entry.dtype)) for entry in given]
+    carried = [jax.ShapeDtypeStruct(entry.shape or (1,), _carrier(entry.dtype)) for entry in declared_leaves]
     try:
         with quiet():
             from jax import export
@@ -118,15 +118,15 @@ def _carrier(dtype: Any) -> str:
     return "int32" if np.dtype(dtype).kind in "biu" else "float32"
 
 
-def _names(function: Any, paths: list[Any], wanted: Sequence[str] | None) -> list[str]:
+def _names(function: Any, paths: list[Any], explicit: Sequence[str] | None) -> list[str]:
     """One name per array: as wanted, or the parameter's with the path into its tree."""
-    if wanted is not None:
-        if len(wanted) != len(paths) or len(set(wanted)) != len(paths):
-            raise UsageError(f"{list(wanted)} are no {len(paths)} different names")
-        wanted = [str(name) for name in wanted]
-        if not all(name.isidentifier() for name in wanted):
-            raise UsageError(f"input names are words: {list(wanted)}")
-        return list(wanted)
+    if explicit is not None:
+        if len(explicit) != len(paths) or len(set(explicit)) != len(paths):
+            raise UsageError(f"{list(explicit)} are no {len(paths)} different names")
+        explicit = [str(name) for name in explicit]
+        if not all(name.isidentifier() for name in explicit):
+            raise UsageError(f"input names are words: {list(explicit)}")
+        return list(explicit)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

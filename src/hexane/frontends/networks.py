@@ -135,14 +135,14 @@ def load(
     return graph
 
 
-def network_of(given: Any) -> Graph:
+def network_of(source: Any) -> Graph:
     """A graph as it is, that of a file by its path; UsageError for anything else."""
-    if isinstance(given, Graph):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return load(Path(given))
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return load(Path(source))
     raise UsageError(
-        f"a {type(given).__name__} is no network",
+        f"a {type(source).__name__} is no network",
         hint="give hexane.load(path), a path, or hexane.from_torch(module, inputs)",
     )
 

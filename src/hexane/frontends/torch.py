@@ -121,8 +121,8 @@ def constants_of(program: Any) -> tuple[dict[str, np.ndarray], list[str]]:
     for spec in program.graph_signature.input_specs:
         kind, name = spec.kind.name, getattr(spec.arg, "name", "")
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
-            held = program.state_dict.get(spec.target)
-            tensor = (held if held is not None else program.constants[spec.target]).detach()
+            parameter = program.state_dict.get(spec.target)
+            tensor = (parameter if parameter is not None else program.constants[spec.target]).detach()
             constants[name] = tensor.float().numpy() if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
         elif kind != "USER_INPUT":
             raise UnsupportedError(f"an input of kind {kind}")
@@ -173,19 +173,21 @@ def _torch() -> Any:
     return torch
 
 
-def _arguments(torch: Any, given: Any) -> tuple[tuple, dict[str, Any]]:
+def _arguments(torch: Any, arguments: Any) -> tuple[tuple, dict[str, Any]]:
     """Positional and keyword arguments; arrays become tensors."""
 
     def tensor(value: Any) -> Any:
         return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
 
-    if isinstance(given, Mapping):
-        return (), {name: tensor(value) for name, value in given.items()}
-    if isinstance(given, torch.Tensor | np.ndarray):
-        return (tensor(given),), {}
-    if isinstance(given, tuple | list):
-        return tuple(tensor(value) for value in given), {}
-    raise UsageError(f"example_inputs is a {type(given).__name__}", hint="give a tensor, a tuple of them, or a dict")
+    if isinstance(arguments, Mapping):
+        return (), {name: tensor(value) for name, value in arguments.items()}
+    if isinstance(arguments, torch.Tensor | np.ndarray):
+        return (tensor(arguments),), {}
+    if isinstance(arguments, tuple | list):
+        return tuple(tensor(value) for value in arguments), {}
+    raise UsageError(
+        f"example_inputs is a {type(arguments).__name__}", hint="give a tensor, a tuple of them, or a dict"
+    )
 
 
 def _read(program: Any) -> Graph:

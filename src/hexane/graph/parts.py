@@ -258,16 +258,16 @@ class OpList:
 
     def sort(self, ops: Collection[Op]) -> tuple[Op, ...]:
         """Some ops of the list in its order, in the time that a walk over the stretch takes in which they stand."""
-        wanted = set(ops)
+        members = set(ops)
         first = next(iter(ops))
         row, before, behind = deque([first]), first._previous, first._next
-        while len(row) < len(wanted) and (before is not None or behind is not None):
+        while len(row) < len(members) and (before is not None or behind is not None):
             if before is not None:
-                if before in wanted:
+                if before in members:
                     row.appendleft(before)
                 before = before._previous
             if behind is not None:
-                if behind in wanted:
+                if behind in members:
                     row.append(behind)
                 behind = behind._next
         return tuple(row)
@@ -372,8 +372,8 @@ class Names:
     asks for that very name: then the constant is renamed. ``first`` is the first number that is given out.
     """
 
-    def __init__(self, taken: Iterable[str] = (), first: int = 1) -> None:
-        self._taken: set[str] = set(taken)
+    def __init__(self, names: Iterable[str] = (), first: int = 1) -> None:
+        self._taken: set[str] = set(names)
         self._first = first
         self._next: dict[str, int] = {}
         self._lent: dict[str, Value] = {}

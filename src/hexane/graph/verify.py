@@ -84,10 +84,10 @@ def check_types(op: Op) -> None:
     if spec.special and op.blocks:
         return
     with placed_errors(op):
-        found = result_types(spec, op.inputs, opset_number(opset_of(op)))
-    if len(found) != len(op.outputs):
-        raise GraphError(f"{op.describe()} has {len(op.outputs)} results, {len(found)} are computed")
-    for value, type_ in zip(op.outputs, found):
+        types = result_types(spec, op.inputs, opset_number(opset_of(op)))
+    if len(types) != len(op.outputs):
+        raise GraphError(f"{op.describe()} has {len(op.outputs)} results, {len(types)} are computed")
+    for value, type_ in zip(op.outputs, types):
         if isinstance(type_, TensorType) and not (isinstance(value.type, TensorType) and value.type.accepts(type_)):
             raise GraphError(f"{value.name!r} is declared {value.type} and computed as {type_}", where=op.describe())
 

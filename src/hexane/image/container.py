@@ -42,11 +42,11 @@ class Container:
         """The first command of one kind, or None."""
         return next((command for command in self.commands if isinstance(command, kind)), None)
 
-    def offset_of(self, wanted: Command) -> int:
+    def offset_of(self, searched: Command) -> int:
         """File offset of a load command."""
         at = Header.fixed_size()
         for command in self.commands:
-            if command is wanted:
+            if command is searched:
                 return at
             at += command.size
         raise ValueError("not a command of this container")

@@ -52,15 +52,15 @@ class FieldPlan:
     are values of fields that have no word.
     """
 
-    def __init__(self, rows: Sequence[FieldRow], size: int, known: Mapping[str, int] | None = None) -> None:
+    def __init__(self, rows: Sequence[FieldRow], size: int, fixed: Mapping[str, int] | None = None) -> None:
         import numpy as np
 
         listed = [row for row in rows if row.always]
         names = {row.name for row in listed}
-        known = {name: value for name, value in (known or {}).items() if name not in names}
-        self.order = [*(row.name for row in rows), *known]
-        self.index = {name: at for at, name in enumerate([*(row.name for row in listed), *known])}
-        self._known = [*known.values(), 0]  # the last one stands for all names that are missing
+        fixed = {name: value for name, value in (fixed or {}).items() if name not in names}
+        self.order = [*(row.name for row in rows), *fixed]
+        self.index = {name: at for at, name in enumerate([*(row.name for row in listed), *fixed])}
+        self._known = [*fixed.values(), 0]  # the last one stands for all names that are missing
         self._array = np.array
         self._at = np.array([row.at for row in listed], np.intp)
         numbers = zip(*((row.shift, row.limit) for row in listed))

@@ -125,13 +125,13 @@ def _renew(each: Executable | OnMac, arrays: dict[str, np.ndarray]) -> Update:
 
 
 def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    known = {value.name: value for value in graph.main.constants()}
+    by_name = {value.name: value for value in graph.main.constants()}
     arrays = {}
     for name, array in weights.items():
-        if name not in known:
-            near = ", ".join(n for n, v in known.items() if v.rank > 1) or "none"
+        if name not in by_name:
+            near = ", ".join(n for n, v in by_name.items() if v.rank > 1) or "none"
             raise UsageError(f"there is no constant {name!r}", hint=f"the tensors among the constants are: {near}")
-        value = known[name]
+        value = by_name[name]
         array = np.asarray(array)
         if array.shape != value.shape:
             raise UsageError(f"{name!r} has shape {value.shape}, the array {array.shape}")
@@ -167,30 +167,30 @@ class Renewable(Protocol):
     def close(self) -> None: ...
 
 
-def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
+def renewed(program: Renewable, arrays: Mapping[str, np.ndarray]) -> Update:
     """Give constants of a compiled network other values: patched, or compiled again where they are not only moved.
 
     ``given``: arrays of the constants' shapes and dtypes, by name (`checked_weights`).
     """
     start = time.perf_counter()
-    names = tuple(sorted(given))
-    places: ConstantPlaces | NoPlaces | None = made.places.get(names)
+    names = tuple(sorted(arrays))
+    places: ConstantPlaces | NoPlaces | None = program.places.get(names)
     if not isinstance(places, ConstantPlaces) and (places is None or places.tries < MOST_TRIES):
         try:
-            places = _find(made, names)
+            places = _find(program, names)
         except UnsupportedError as error:
             places = NoPlaces(error.message, 1 + (places.tries if isinstance(places, NoPlaces) else 0))
-    made.places[names] = places
+    program.places[names] = places
     prepared = time.perf_counter() - start
     start = time.perf_counter()
-    _replace(made.graph, given)
+    _replace(program.graph, arrays)
     if isinstance(places, NoPlaces):
-        _compile_again(made)
-        made.places[names] = places
+        _compile_again(program)
+        program.places[names] = places
         return Update(RECOMPILED, time.perf_counter() - start, prepared, reason=places.reason)
-    flat = np.concatenate([given[name].astype(np.float16).reshape(-1) for name in names]).view(np.uint16)
-    written = _write(made, places, flat)
-    return Update(PATCHED, time.perf_counter() - start, prepared, written)
+    flat = np.concatenate([arrays[name].astype(np.float16).reshape(-1) for name in names]).view(np.uint16)
+    seconds = _write(program, places, flat)
+    return Update(PATCHED, time.perf_counter() - start, prepared, seconds)
 
 
 def _write(executable: Renewable, places: ConstantPlaces, flat: np.ndarray) -> int:

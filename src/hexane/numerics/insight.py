@@ -203,8 +203,8 @@ def _losses(run: Iterable[Op], local: _Local) -> dict[str, Any]:
 class _Local:
     """Float32 values of one layer, computed from the engine's values around it; ``run`` lists the ops it took."""
 
-    def __init__(self, seen: Mapping[Value, np.ndarray]) -> None:
-        self.seen = seen
+    def __init__(self, values: Mapping[Value, np.ndarray]) -> None:
+        self.seen = values
         self.run: list[Op] = []
         self.evaluation = Evaluation()
 

@@ -74,11 +74,11 @@ def _line(value: Value) -> tuple[Value, float, float] | None:
         if op.type == "linear_activation":
             alpha, beta, inner = op.arg("alpha"), op.arg("beta"), op.inputs["x"]
         else:
-            found = operand_and_constant(op)
-            number = None if found is None else number_of(found[1])
-            if found is None or number is None or found[0].shape != value.shape:
+            pair = operand_and_constant(op)
+            number = None if pair is None else number_of(pair[1])
+            if pair is None or number is None or pair[0].shape != value.shape:
                 break
-            inner, _, first = found
+            inner, _, first = pair
             if first and op.type in ("sub", "real_div"):
                 break
             alpha, beta = {
@@ -97,13 +97,13 @@ def _product(op: Op, b: GraphBuilder) -> Value | None:
 
 def _scaled_relu6(op: Op, b: GraphBuilder) -> Value | None:
     """relu6(x + 3) / 6 is the hard sigmoid x / 6 + 1/2; also as the factor 1/6 around x * relu6(x + 3)."""
-    found = operand_and_constant(op)
-    number = None if found is None else number_of(found[1])
-    if found is None or number is None or found[0].op is None or (found[2] and op.type == "real_div") or not number:
+    pair = operand_and_constant(op)
+    number = None if pair is None else number_of(pair[1])
+    if pair is None or number is None or pair[0].op is None or (pair[2] and op.type == "real_div") or not number:
         return None
     factor = 1 / number if op.type == "real_div" else number
-    inner = found[0].op
-    if abs(factor * 6 - 1) > 1e-3 or only_user(found[0]) is not op or op.output.shape != found[0].shape:
+    inner = pair[0].op
+    if abs(factor * 6 - 1) > 1e-3 or only_user(pair[0]) is not op or op.output.shape != pair[0].shape:
         return None
     if inner.type == "relu6":
         return _hard_sigmoid_of(inner, b)
@@ -144,11 +144,11 @@ def _gelu(op: Op, b: GraphBuilder) -> Value | None:
     if len(factors) != 2 or len(gates) != 1 or abs(number - 0.5) > 1e-3:
         return None
     gate = gates[0]
-    found = _gate(gate)
+    gate_of = _gate(gate)
     x = factors[0] if factors[1] is gate else factors[1]
-    if found is None or found[0] is not x:
+    if gate_of is None or gate_of[0] is not x:
         return None
-    return b.gelu(x=x, mode=found[1])
+    return b.gelu(x=x, mode=gate_of[1])
 
 
 def _factors(value: Value, depth: int = 3) -> tuple[list[Value], float]:
@@ -156,12 +156,12 @@ def _factors(value: Value, depth: int = 3) -> tuple[list[Value], float]:
     op = value.op
     if depth == 0 or op is None or op.type not in ("mul", "real_div"):
         return [value], 1.0
-    found = operand_and_constant(op)
-    if found is not None:
-        number = number_of(found[1])
-        if number is None or found[0].shape != value.shape or (op.type == "real_div" and (found[2] or not number)):
+    pair = operand_and_constant(op)
+    if pair is not None:
+        number = number_of(pair[1])
+        if number is None or pair[0].shape != value.shape or (op.type == "real_div" and (pair[2] or not number)):
             return [value], 1.0
-        inner, factor = _factors(found[0], depth - 1)
+        inner, factor = _factors(pair[0], depth - 1)
         return inner, factor * (number if op.type == "mul" else 1 / number)
     if op.type == "real_div":
         return [value], 1.0
@@ -173,10 +173,10 @@ def _factors(value: Value, depth: int = 3) -> tuple[list[Value], float]:
 def _gate(value: Value) -> tuple[Value, str] | None:
     """(x, mode) of 1 + erf(x / sqrt 2) or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))."""
     op = value.op
-    found = None if op is None or op.type != "add" else operand_and_constant(op)
-    if found is None or number_of(found[1]) != 1.0 or found[0].op is None:
+    pair = None if op is None or op.type != "add" else operand_and_constant(op)
+    if pair is None or number_of(pair[1]) != 1.0 or pair[0].op is None:
         return None
-    function = found[0].op
+    function = pair[0].op
     if function.type == "erf":
         line = _line(function.inputs["x"])
         if line is not None and abs(line[1] * sqrt(2) - 1) < 1e-3 and line[2] == 0.0:

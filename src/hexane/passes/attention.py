@@ -29,11 +29,11 @@ def turn_attention(function: Function, compilation: Compilation) -> int:
         return 0
     square_up(function, compilation)
     suits = partial(Sizes.suits, compilation=compilation)
-    found = sweep(function, {"matmul": partial(_attention, suits)})
-    if found:
-        found += sweep(function, {"reshape": _joined_heads})
-        found += sweep(function, {"linear": _of_turned_rows})
-    return found
+    rewrites = sweep(function, {"matmul": partial(_attention, suits)})
+    if rewrites:
+        rewrites += sweep(function, {"reshape": _joined_heads})
+        rewrites += sweep(function, {"linear": _of_turned_rows})
+    return rewrites
 
 
 def square_up(function: Function, compilation: Compilation) -> None:
@@ -59,16 +59,16 @@ class Operands:
 
 def operands_of_attention(function: Function, compilation: Compilation) -> Operands:
     """The operands and results of the attentions of a function that ``turn_attention`` takes."""
-    columns, kept, results = set(), set(), set()
+    columns, moves, results = set(), set(), set()
     suits = partial(Sizes.suits, compilation=compilation)
     for op in function.ops if compilation.on.keys_as_channels else ():
-        found = usual_form(op, suits) if op.type == "matmul" else None
-        if found is None:
+        attention = usual_form(op, suits) if op.type == "matmul" else None
+        if attention is None:
             continue
-        columns |= {found.scores.inputs["x"], op.inputs["y"]}
+        columns |= {attention.scores.inputs["x"], op.inputs["y"]}
         results.add(op.output)
-        kept |= _moves_behind_product(found.scores.inputs["y"])
-    return Operands(frozenset(columns), frozenset(kept), frozenset(results))
+        moves |= _moves_behind_product(attention.scores.inputs["y"])
+    return Operands(frozenset(columns), frozenset(moves), frozenset(results))
 
 
 def _moves_behind_product(value: Value) -> set[Op]:
@@ -86,17 +86,17 @@ def _moves_behind_product(value: Value) -> set[Op]:
 
 def _of_one_image(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention of several images [B, H, ..], as that of one with B H heads."""
-    found = _plain_attention(op)
-    if found is None:
+    attention = _plain_attention(op)
+    if attention is None:
         return None
-    q, k, v, mask = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"], mask_of(found)
+    q, k, v, mask = attention.scores.inputs["x"], attention.scores.inputs["y"], op.inputs["y"], mask_of(attention)
     values = (q, k, v, op.output)
     if any(value.is_constant or not is_static(value) or len(value.shape) != 4 for value in values):
         return None
     images, heads = q.shape[:2]
     if images == 1 or any(value.shape[:2] != (images, heads) for value in values):
         return None
-    turned_k = not found.scores.arg("transpose_y")
+    turned_k = not attention.scores.arg("transpose_y")
     sizes = Sizes(images * heads, q.shape[2], k.shape[-1 if turned_k else -2], q.shape[3], 0 if mask is None else 1)
     if v.shape[-1] != sizes.dims or not sizes.suits(compilation) or (mask is not None and not _shared(mask, sizes)):
         return None
@@ -105,24 +105,24 @@ def _of_one_image(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | 
         return b.reshape(x=value, shape=[1, images * heads, *value.shape[2:]])
 
     scores = b.matmul(x=of_one(q), y=of_one(k), transpose_y=not turned_k)
-    if found.scale is not None:
-        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+    if attention.scale is not None:
+        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
         scores = b.mul(x=scores, y=y if not x.is_constant else x)
     if mask is not None:
         scores = b.add(x=scores, y=mask)
-    made = b.matmul(x=b.softmax(x=scores, axis=-1), y=of_one(v))
-    return b.reshape(x=made, shape=list(op.output.shape))
+    product = b.matmul(x=b.softmax(x=scores, axis=-1), y=of_one(v))
+    return b.reshape(x=product, shape=list(op.output.shape))
 
 
 def _plain_attention(op: Op) -> Attention | None:
     """The attention whose second product this is, none of its products with a turned operand but k."""
     soft = op.inputs["x"].op
     first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
-    found = None if first is None else attention_from(first, -1)
-    if found is None or found.result is not op:
+    attention = None if first is None else attention_from(first, -1)
+    if attention is None or attention.result is not op:
         return None
-    turned = op.arg("transpose_x") or op.arg("transpose_y") or found.scores.arg("transpose_x")
-    return None if turned else found
+    transposed = op.arg("transpose_x") or op.arg("transpose_y") or attention.scores.arg("transpose_x")
+    return None if transposed else attention
 
 
 def _of_four_axes(op: Op, b: GraphBuilder) -> Value | None:
@@ -155,12 +155,12 @@ def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
 
 def _attention(suits: Callable[[Sizes], bool], op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention in its usual orientation."""
-    found = usual_form(op, suits)
-    if found is None:
+    attention = usual_form(op, suits)
+    if attention is None:
         return None
-    k = found.scores.inputs["y"]
-    turned_k = not found.scores.arg("transpose_y")
-    return _turned(found, _untransposed(k, b) if turned_k else k, mask_of(found), b)
+    k = attention.scores.inputs["y"]
+    turned_k = not attention.scores.arg("transpose_y")
+    return _turned(attention, _untransposed(k, b) if turned_k else k, mask_of(attention), b)
 
 
 def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
@@ -213,16 +213,16 @@ def _untransposed(k: Value, b: GraphBuilder) -> Value:
     return b.transpose(x=k, perm=LAST_TWO)
 
 
-def _turned(found: Attention, k: Value, mask: Value | None, b: GraphBuilder) -> Value:
-    scores = b.matmul(x=k, y=found.scores.inputs["x"], transpose_y=True)
-    if found.scale is not None:
-        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+def _turned(attention: Attention, k: Value, mask: Value | None, b: GraphBuilder) -> Value:
+    scores = b.matmul(x=k, y=attention.scores.inputs["x"], transpose_y=True)
+    if attention.scale is not None:
+        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
         scores = b.mul(x=scores, y=y if not x.is_constant else x)
     if mask is not None:
         scores = b.add(x=scores, y=b.transpose(x=mask, perm=LAST_TWO))
     weights = b.softmax(x=scores, axis=-2)
-    made = b.matmul(x=found.result.inputs["y"], y=weights, transpose_x=True)
-    return b.transpose(x=made, perm=LAST_TWO)
+    product = b.matmul(x=attention.result.inputs["y"], y=weights, transpose_x=True)
+    return b.transpose(x=product, perm=LAST_TWO)
 
 
 def _is_turn(op: Op | None, perm: tuple[int, ...]) -> bool:
@@ -263,5 +263,5 @@ def _of_turned_rows(op: Op, b: GraphBuilder) -> Value | None:
     joined = turn.inputs["x"]
     if joined.op is None or joined.op.type != "reshape" or (len(joined.shape) == 3 and joined.shape[0] != 1):
         return None
-    made = b.matmul(x=joined, y=weight, transpose_x=True, transpose_y=True)
-    return made if bias is None else b.add(x=made, y=bias)
+    product = b.matmul(x=joined, y=weight, transpose_x=True, transpose_y=True)
+    return product if bias is None else b.add(x=product, y=bias)

@@ -31,15 +31,15 @@ def drop_biases(function: Function, compilation: Compilation) -> int:
     keys: set[Op] = set()
     values: dict[Op, tuple[Op, np.ndarray]] = {}
     for op in function.walk():
-        found = attention_from(op, -1) if op.type == "matmul" else None
-        if found is None or not is_static(op.output) or found.scores.arg("transpose_x"):
+        attention = attention_from(op, -1) if op.type == "matmul" else None
+        if attention is None or not is_static(op.output) or attention.scores.arg("transpose_x"):
             continue
-        k = _layer_behind(found.scores.inputs["y"])
+        k = _layer_behind(attention.scores.inputs["y"])
         if k is not None:
             keys.add(k[0])
-        v = _layer_behind(found.result.inputs["y"])
-        plain = not (found.result.arg("transpose_x") or found.result.arg("transpose_y"))
-        after = None if v is None or not plain else _layer_after(found.result, *v)
+        v = _layer_behind(attention.result.inputs["y"])
+        plain = not (attention.result.arg("transpose_x") or attention.result.arg("transpose_y"))
+        after = None if v is None or not plain else _layer_after(attention.result, *v)
         if v is not None and after is not None:
             values[v[0]] = after
     into: dict[Op, np.ndarray] = {}
@@ -54,8 +54,8 @@ def drop_biases(function: Function, compilation: Compilation) -> int:
         if op in into:
             weight = array_of(op.inputs["weight"])
             assert weight is not None  # _layer_after asked
-            moved = weight @ into[op]
-            left = moved if left is None else left + moved
+            offset = weight @ into[op]
+            left = offset if left is None else left + offset
         operands = {} if left is None else {"bias": as_dtype(left, op.inputs["weight"])}
         return b.linear(x=op.inputs["x"], weight=op.inputs["weight"], **operands)
 

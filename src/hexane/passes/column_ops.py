@@ -36,12 +36,12 @@ def turned(value: Value, kind: Kind, b: GraphBuilder) -> Value:
     if kind is Kind.HEADS:
         return b.transpose(x=value, perm=swapped)
     tokens, features, images = shape[-2], shape[-1], images_of(shape)
-    made = value
+    result = value
     if images > 1:
-        made = b.transpose(x=b.reshape(x=value, shape=[images, tokens, features]), perm=[2, 0, 1])
+        result = b.transpose(x=b.reshape(x=value, shape=[images, tokens, features]), perm=[2, 0, 1])
     elif features > 1:
-        made = b.transpose(x=value, perm=swapped)
-    return b.reshape(x=made, shape=[1, features, images, tokens])
+        result = b.transpose(x=value, perm=swapped)
+    return b.reshape(x=result, shape=[1, features, images, tokens])
 
 
 def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
@@ -54,8 +54,8 @@ def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
         return b.transpose(x=twin, perm=swapped)
     tokens, features, images = shape[-2], shape[-1], images_of(shape)
     if images > 1:
-        made = b.transpose(x=b.reshape(x=twin, shape=[features, images, tokens]), perm=[1, 2, 0])
-        return b.reshape(x=made, shape=list(shape))
+        result = b.transpose(x=b.reshape(x=twin, shape=[features, images, tokens]), perm=[1, 2, 0])
+        return b.reshape(x=result, shape=list(shape))
     if features == 1:
         return b.reshape(x=twin, shape=list(shape))
     return b.transpose(x=b.reshape(x=twin, shape=[*shape[:-2], features, tokens]), perm=swapped)
@@ -64,8 +64,8 @@ def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
 class ColumnWriter:
     """Writes the turned forms of the chosen ops, one after the other."""
 
-    def __init__(self, analysis: Analysis, chosen: set[Op], b: GraphBuilder) -> None:
-        self.analysis, self.chosen, self.b = analysis, chosen, b
+    def __init__(self, analysis: Analysis, choice: set[Op], b: GraphBuilder) -> None:
+        self.analysis, self.chosen, self.b = analysis, choice, b
         self.twins: dict[Value, Value] = {}
 
     def operand(self, value: Value) -> Value:
@@ -109,9 +109,9 @@ class ColumnWriter:
         if op in self.analysis.scales:
             scale, shift = self.analysis.scales[op]
             values = np.asarray(values, np.float64)
-            moved = values @ shift
-            if moved.any() or bias is not None:
-                bias = moved if bias is None else bias + moved
+            offset = values @ shift
+            if offset.any() or bias is not None:
+                bias = offset if bias is None else bias + offset
             values = values * scale
         return weight, values, bias
 
@@ -126,10 +126,10 @@ class ColumnWriter:
         weight, values, bias = self.parameters(op)
         x, out = op.inputs["x"], op.output
         flat = self.b.reshape(x=self.operand(x), shape=[x.shape[-1], x.shape[-2]])
-        made = self.b.matmul(x=flat, y=as_dtype(values, weight), transpose_x=True, transpose_y=True)
+        product = self.b.matmul(x=flat, y=as_dtype(values, weight), transpose_x=True, transpose_y=True)
         if bias is not None:
-            made = self.b.add(x=made, y=as_dtype(bias, weight))
-        return made if made.shape == out.shape else self.b.reshape(x=made, shape=list(out.shape))
+            product = self.b.add(x=product, y=as_dtype(bias, weight))
+        return product if product.shape == out.shape else self.b.reshape(x=product, shape=list(out.shape))
 
     def _norm(self, op: Op) -> Value:
         b, x = self.b, self.operand(op.inputs["x"])
@@ -158,40 +158,40 @@ class ColumnWriter:
         return True
 
     def _products_behind(self, value: Value) -> list[Op] | None:
-        found: list[Op] = []
+        products: list[Op] = []
         if value.is_output:
             return None
         for user in value.users:
             if user not in self.chosen:
                 return None
             if user.type in ("linear", "matmul"):
-                found.append(user)
+                products.append(user)
                 continue
-            kept = has(user, RESHAPES) and self.analysis.kinds.get(user.output) is Kind.ROWS
-            behind = self._products_behind(user.output) if kept else None
+            goes_on = has(user, RESHAPES) and self.analysis.kinds.get(user.output) is Kind.ROWS
+            behind = self._products_behind(user.output) if goes_on else None
             if behind is None:
                 return None
-            found += behind
-        return found
+            products += behind
+        return products
 
     def _reduction(self, op: Op) -> Value:
         b, x = self.b, self.operand(op.inputs["x"])
         if not runs_over(op, -1):
-            made = b.op(op.type, x=x, axes=[3], keep_dims=True)
-            return b.reshape(x=made, shape=list(op.output.shape))
+            result = b.op(op.type, x=x, axes=[3], keep_dims=True)
+            return b.reshape(x=result, shape=list(op.output.shape))
         root = self._root_behind(op)
         if root is not None:
             added, last = root
             number = 0.0 if added is None else factor_of(added)
             assert number is not None  # _root_behind asked
-            made = inverse_root(x, number, b)
+            result = inverse_root(x, number, b)
             value: Value | None = op.output
             while value is not None and value.op is not last:
                 user = only_user(value)
                 assert user is not None  # one behind the other
-                self.analysis.done[user] = made
+                self.analysis.done[user] = result
                 value = user.output
-            return made
+            return result
         reduction, *others = mean_squares(x, 0.0, b)
         for other in others:
             reduction = b.minimum(x=reduction, y=other)
@@ -264,9 +264,9 @@ class ColumnWriter:
                 begin[-2:], size[-2:] = begin[:-3:-1], size[:-3:-1]
             return (self.b.slice_by_size(x=self.operand(x), begin=begin, size=size),)
         axis = op.arg("axis") % rank - rank
-        moved = {-1: 1, -2: 3}[axis] if kind is Kind.ROWS else {-1: rank - 2, -2: rank - 1}.get(axis, axis)
+        place = {-1: 1, -2: 3}[axis] if kind is Kind.ROWS else {-1: rank - 2, -2: rank - 1}.get(axis, axis)
         if op.type == "concat":
-            return (self.b.concat(values=tuple(map(self.operand, op.inputs["values"])), axis=moved),)
+            return (self.b.concat(values=tuple(map(self.operand, op.inputs["values"])), axis=place),)
         rest = {name: value for name, value in op.inputs.items() if name not in ("x", "axis")}
-        found = self.b.split(x=self.operand(op.inputs["x"]), axis=moved, **rest)
-        return found if isinstance(found, tuple) else (found,)
+        parts = self.b.split(x=self.operand(op.inputs["x"]), axis=place, **rest)
+        return parts if isinstance(parts, tuple) else (parts,)

@@ -36,8 +36,8 @@ def is_cheaper_turned(part: list[Op], analysis: Analysis, leaves: Callable[[Valu
     ``leaves`` says which results have to be turned back.
     """
     chip = analysis.compilation.chip
-    plain, turned = price_us(_plain(part, analysis), chip), price_us(_turned(part, analysis, leaves), chip)
-    return turned < plain * (1 - LEAST_GAIN)
+    plain, columns_us = price_us(_plain(part, analysis), chip), price_us(_turned(part, analysis, leaves), chip)
+    return columns_us < plain * (1 - LEAST_GAIN)
 
 
 # -- both forms --------------------------------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ def _pairs(tokens: int, chip: Chip) -> bool:
 
 def _root(tokens: int, features: int, chip: Chip) -> list[Layer]:
     """Inverse roots of means of squares, one for each range, and the largest of them."""
-    found, follows = ranges(features), _pairs(tokens, chip)
-    sums = [dense_sum(tokens, features, 1, chip, follows=follows and not i) for i in range(len(found))]
-    return sums + [planar("binary", tokens, chip, 2, follows=follows and i == 1) for i in range(1, len(found))]
+    parts, follows = ranges(features), _pairs(tokens, chip)
+    sums = [dense_sum(tokens, features, 1, chip, follows=follows and not i) for i in range(len(parts))]
+    return sums + [planar("binary", tokens, chip, 2, follows=follows and i == 1) for i in range(1, len(parts))]
 
 
 def _map(unit: Unit, value: Value, chip: Chip, operands: int = 1, *, follows: bool = False) -> Layer:

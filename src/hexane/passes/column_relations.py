@@ -168,11 +168,11 @@ def _elementwise(op: Op, analysis: Analysis) -> Relation | None:
 def _two_operands(op: Op, analysis: Analysis) -> Relation | None:
     out = op.output
     operands = [op.inputs["x"], op.inputs["y"]]
-    given = [v for v in operands if not v.is_constant]
-    kind = _kind_of(analysis, out, *given)
-    if kind is None or all(v.shape != out.shape for v in given):
+    computed = [v for v in operands if not v.is_constant]
+    kind = _kind_of(analysis, out, *computed)
+    if kind is None or all(v.shape != out.shape for v in computed):
         return None
-    found = {out: kind}
+    kinds = {out: kind}
     for value in operands:
         if value.is_constant:
             if turned_constant(value, kind, out.shape) is None:
@@ -180,8 +180,8 @@ def _two_operands(op: Op, analysis: Analysis) -> Relation | None:
         elif value.shape != out.shape and value.shape != (*out.shape[:-1], 1):
             return None
         else:
-            found[value] = kind
-    return found
+            kinds[value] = kind
+    return kinds
 
 
 def turned_constant(value: Value, kind: Kind, shape: tuple[int, ...]) -> np.ndarray | None:

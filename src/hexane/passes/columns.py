@@ -30,12 +30,12 @@ def features_as_channels(function: Function, compilation: Compilation) -> int:
         return 0
     square_up(function, compilation)
     analysis = _kinds(function, compilation)
-    chosen = {op for part in _parts(function, analysis) for op in _paying(part, analysis)}
-    if not chosen:
+    choice = {op for part in _parts(function, analysis) for op in _paying(part, analysis)}
+    if not choice:
         return 0
-    _rewrite(function, chosen, analysis)
+    _rewrite(function, choice, analysis)
     remove_dead(function)
-    return len(chosen)
+    return len(choice)
 
 
 def _kinds(function: Function, compilation: Compilation) -> Analysis:
@@ -45,16 +45,16 @@ def _kinds(function: Function, compilation: Compilation) -> Analysis:
     for _ in range(MOST_SWEEPS):
         before = len(analysis.kinds)
         for op in (*ops, *reversed(ops)):
-            found = relation(op, analysis)
-            if found is not None:
-                for value, kind in found.items():
+            kinds = relation(op, analysis)
+            if kinds is not None:
+                for value, kind in kinds.items():
                     analysis.kinds.setdefault(value, kind)
         if len(analysis.kinds) == before:
             break
     for op in ops:
-        found = relation(op, analysis)
-        if found is not None and all(analysis.kinds.get(value) is kind for value, kind in found.items()):
-            analysis.ops[op] = found
+        kinds = relation(op, analysis)
+        if kinds is not None and all(analysis.kinds.get(value) is kind for value, kind in kinds.items()):
+            analysis.ops[op] = kinds
     return analysis
 
 
@@ -65,8 +65,8 @@ def _parts(function: Function, analysis: Analysis) -> list[list[Part]]:
     """The ops that can be taken over, in connected parts; those that share a value from outside stand together."""
     links, shared = _Links(), _Links()
     users: dict[Value, Op] = {}
-    for op, found in analysis.ops.items():
-        for value in found:
+    for op, kinds in analysis.ops.items():
+        for value in kinds:
             if (
                 value.op is not None
                 and value.op in analysis.ops
@@ -132,45 +132,45 @@ def _leaves(value: Value, inside: set[Op], analysis: Analysis) -> bool:
     return not (alone and value.op is not None and value.op.type in SUMS)
 
 
-def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
+def _rewrite(function: Function, choice: set[Op], analysis: Analysis) -> None:
     b = GraphBuilder(function=function, opset=function.opset)
-    writer = ColumnWriter(analysis, chosen, b)
+    writer = ColumnWriter(analysis, choice, b)
     for op in list(function.ops):
-        if op not in chosen:
+        if op not in choice:
             continue
         b.block, b.before = function, op
         behind = op._previous
-        alone = not any(user in chosen for user in op.outputs[0].users)
+        alone = not any(user in choice for user in op.outputs[0].users)
         if alone and op.type in SUMS and images_of(op.output.shape) == 1:
             results: list[Value | None] = [writer.rows(op)]
         else:
             twins = writer.results(op)
-            for value, made in zip(op.outputs, twins):
+            for value, twin in zip(op.outputs, twins):
                 if value in analysis.ops[op]:
-                    writer.twins[value] = made
-            results = [_wanted(value, made, op, writer) for value, made in zip(op.outputs, twins)]
-            for value, made, plain in zip(op.outputs, twins, results):
+                    writer.twins[value] = twin
+            results = [_wanted(value, twin, op, writer) for value, twin in zip(op.outputs, twins)]
+            for value, twin, plain in zip(op.outputs, twins, results):
                 if plain is None or value not in analysis.kinds:
                     continue
                 analysis.kinds.setdefault(
                     plain, analysis.kinds[value]
                 )  # it takes the value's place for chosen users too
                 if value in analysis.ops[op]:
-                    writer.twins.setdefault(plain, made)
-        wanted = tuple(made for made in results if made is not None)
-        if len(wanted) == len(results):
-            hand_down(op, wanted, behind)
-            replace_op(op, wanted)
+                    writer.twins.setdefault(plain, twin)
+        plain_results = tuple(twin for twin in results if twin is not None)
+        if len(plain_results) == len(results):
+            hand_down(op, plain_results, behind)
+            replace_op(op, plain_results)
             continue
         for value, plain in zip(op.outputs, results):  # some pieces of a split go on turned, others do not
             if plain is not None:
                 replace_uses(value, plain)
 
 
-def _wanted(value: Value, made: Value, op: Op, writer: ColumnWriter) -> Value | None:
+def _wanted(value: Value, twin: Value, op: Op, writer: ColumnWriter) -> Value | None:
     """Stand-in for a result outside of the transposed part; None where nobody there wants it."""
     if value not in writer.analysis.ops[op]:
-        return made
+        return twin
     if not value.is_output and value.users and all(user in writer.chosen for user in value.users):
         return None
-    return back(value, made, writer.analysis.kinds[value], writer.b)
+    return back(value, twin, writer.analysis.kinds[value], writer.b)

@@ -17,7 +17,7 @@ def share_common(function: Function) -> int:
 
 
 def _share(block: Block) -> int:
-    seen: dict[Any, Op] = {}
+    first_of: dict[Any, Op] = {}
     count = 0
     for op in block.ops:
         for inner in op.blocks:
@@ -25,7 +25,7 @@ def _share(block: Block) -> int:
         if op.blocks or not is_known(op.type) or not _pure(op) or any(v.is_output for v in op.outputs):
             continue
         key = _key(op)
-        first = seen.setdefault(key, op)
+        first = first_of.setdefault(key, op)
         if first is not op and len(first.outputs) == len(op.outputs):
             replace_op(op, first.outputs)
             count += 1

@@ -58,7 +58,7 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
     if len(x.shape) != 3 or not weight.is_constant or not is_static(x):
         return None
     steps, spread, pads, _ = geometry_of(op)
-    made = b.conv(
+    result = b.conv(
         x=b.expand_dims(x=x, axes=[2]),
         weight=weight.data[:, :, None, :],
         **_bias(op),
@@ -68,7 +68,7 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
         pad=[0, 0, *pads[0]],
         groups=op.arg("groups"),
     )
-    return b.squeeze(x=made, axes=[2])
+    return b.squeeze(x=result, axes=[2])
 
 
 def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
@@ -188,10 +188,10 @@ def _keep_some(op: Op, b: GraphBuilder) -> Value | None:
         return None
     weight = op.inputs["weight"]
     if weight.shape[2:] == (1, 1) and not any(map(any, pads)):
-        kept = b.slice_by_index(
+        some = b.slice_by_index(
             x=op.inputs["x"], begin=[0] * 4, end=list(op.inputs["x"].shape), stride=[1, 1, *map(int, steps)]
         )
-        return b.conv(x=kept, weight=weight, **_bias(op), groups=op.arg("groups"))
+        return b.conv(x=some, weight=weight, **_bias(op), groups=op.arg("groups"))
     part = [2 if s % 2 == 0 else 1 for s in steps]
     # as many results as the last kept one needs
     extents: list[int] = []
@@ -300,7 +300,7 @@ def _exchanged(op: Op, b: GraphBuilder) -> Value:
     """The convolution with rows and columns exchanged before and after."""
     steps, spread, pads, _ = geometry_of(op)
     weight = op.inputs["weight"]
-    made = b.conv(
+    result = b.conv(
         x=b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2]),
         weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
         **_bias(op),
@@ -310,7 +310,7 @@ def _exchanged(op: Op, b: GraphBuilder) -> Value:
         pad=_flat(pads[::-1]),
         groups=op.arg("groups"),
     )
-    return b.transpose(x=made, perm=[0, 1, 3, 2])
+    return b.transpose(x=result, perm=[0, 1, 3, 2])
 
 
 def _swap(op: Op, b: GraphBuilder) -> Value | None:
@@ -327,20 +327,20 @@ def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
     """The two-column form of a depthwise 1 x k up to 13 (docs/reference/engine-h13.md 9.8)."""
     weight = op.inputs["weight"].shape
     depthwise = op.arg("groups") == op.inputs["x"].shape[1] == weight[0]
-    known = weight[3] == 9 or "bias" in op.inputs
+    is_shown = weight[3] == 9 or "bias" in op.inputs
     return (
         depthwise
         and weight[2] == 1
         and weight[3] <= WIDEST
         and tuple(steps) == (1, 1)
-        and known
+        and is_shown
         and op.arg("x").shape[0] == 1
     )
 
 
 def _tall(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
-    found = instead_of_parts(compilation, op, b) if _plain(op) else None
-    return found if found is not None else _stacked(op, 2, TALLEST, b)
+    parts = instead_of_parts(compilation, op, b) if _plain(op) else None
+    return parts if parts is not None else _stacked(op, 2, TALLEST, b)
 
 
 def _wide(op: Op, b: GraphBuilder) -> Value | None:

@@ -94,14 +94,14 @@ def _within(pad: Op, bounds: list[tuple[int, int]], b: GraphBuilder) -> Value | 
     widths = pad_of(pad, len(bounds))
     if widths is None or not is_static(x) or min(map(min, widths)) < 0:
         return None
-    kept, frame = [], []
+    stretches, frame = [], []
     for (begin, end), (before, _), extent in zip(bounds, widths, x.shape):
         first, last = max(begin - before, 0), min(end - before, extent)
         if first >= last:
             return None  # nothing but the frame
-        kept.append((first, last))
+        stretches.append((first, last))
         frame += [first + before - begin, end - before - last]
-    inside = _sliced(x, kept, b)
+    inside = _sliced(x, stretches, b)
     if not any(frame):
         return inside
     padded: Value = b.pad(x=inside, pad=frame, mode="constant", constant_val=pad.inputs["constant_val"])

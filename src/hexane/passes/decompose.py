@@ -60,13 +60,13 @@ def _pow(op: Op, b: GraphBuilder) -> Value | None:
     # The engine's power is 2^(y log2 x), which has no answer for a negative x; whole exponents have one.
     count = abs(int(exponent))
     if count <= MOST_PRODUCTS:
-        made = _product(x, count, b)
+        result = _product(x, count, b)
     else:
-        made = b.pow(x=b.abs(x=x), y=array_like(float(count), x))
-        made = made if count % 2 == 0 else b.mul(x=b.sign(x=x), y=made)
+        result = b.pow(x=b.abs(x=x), y=array_like(float(count), x))
+        result = result if count % 2 == 0 else b.mul(x=b.sign(x=x), y=result)
     if exponent < 0:
-        return b.inverse(x=made, epsilon=0.0)
-    return b.identity(x=x) if made is x else made
+        return b.inverse(x=result, epsilon=0.0)
+    return b.identity(x=x) if result is x else result
 
 
 MOST_PRODUCTS = 16
@@ -151,10 +151,10 @@ def _reverse(op: Op, b: GraphBuilder) -> Value | None:
     if not is_static(x) or x.dtype not in ("fp16", "fp32"):
         return None
     rank = len(x.shape)
-    chosen = range(rank) if axes is None else [a % rank for a in axes]
-    if any(x.shape[a] > 16 for a in chosen):
+    reversed_axes = range(rank) if axes is None else [a % rank for a in axes]
+    if any(x.shape[a] > 16 for a in reversed_axes):
         return None
-    for axis in chosen:
+    for axis in reversed_axes:
         parts = []
         for i in reversed(range(x.shape[axis])):
             begin, size = [0] * rank, list(x.shape)
@@ -206,12 +206,12 @@ MOST_RUNS = 16
 
 def _gather(op: Op, b: GraphBuilder) -> Value | None:
     """Constant indices along one axis: a slice per run of neighbours, joined."""
-    x, taken = op.inputs["x"], op.inputs["indices"]
-    if not taken.is_constant or x.is_constant or not is_static(x) or op.arg("batch_dims"):
+    x, indices = op.inputs["x"], op.inputs["indices"]
+    if not indices.is_constant or x.is_constant or not is_static(x) or op.arg("batch_dims"):
         return None
     rank = len(x.shape)
     axis = op.arg("axis") % rank
-    index = taken.data.reshape(-1)
+    index = indices.data.reshape(-1)
     if index.size == 0 or index.min() < -x.shape[axis] or index.max() >= x.shape[axis]:
         return None
     index = np.where(index < 0, index + x.shape[axis], index)
@@ -223,8 +223,8 @@ def _gather(op: Op, b: GraphBuilder) -> Value | None:
         begin, size = [0] * rank, list(x.shape)
         begin[axis], size[axis] = int(run[0]), len(run)
         parts.append(b.slice_by_size(x=x, begin=begin, size=size))
-    made = parts[0] if len(parts) == 1 else b.concat(values=tuple(parts), axis=axis)
-    return made if made.shape == op.output.shape else b.reshape(x=made, shape=list(op.output.shape))
+    result = parts[0] if len(parts) == 1 else b.concat(values=tuple(parts), axis=axis)
+    return result if result.shape == op.output.shape else b.reshape(x=result, shape=list(op.output.shape))
 
 
 def _thresholded_relu(op: Op, b: GraphBuilder) -> Value:

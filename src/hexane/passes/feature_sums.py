@@ -38,10 +38,10 @@ def ranges(channels: int) -> list[int]:
     """log2 of 1 / weight of each range in which squares of so many channels are added."""
     last = int(np.ceil(np.log2(2 * channels)))
     step = max(1, int(CLOSENESS - np.log2(channels)))
-    found = [last]
-    while found[0] > COARSEST:
-        found.insert(0, max(found[0] - step, FINEST))
-    return found
+    widths = [last]
+    while widths[0] > COARSEST:
+        widths.insert(0, max(widths[0] - step, FINEST))
+    return widths
 
 
 def mean_squares(x: Value, extra: float, b: GraphBuilder, correction: float = 1.0) -> list[Value]:
@@ -58,10 +58,10 @@ def mean_squares(x: Value, extra: float, b: GraphBuilder, correction: float = 1.
 def inverse_root(x: Value, extra: float, b: GraphBuilder) -> Value:
     """1 / sqrt(mean over the channels of squares ``x`` + extra): 0 of an infinite mean, so the largest is right."""
     means = mean_squares(x, extra, b, 1 + 2 * ROOT_TOO_LARGE)
-    made, *others = (b.rsqrt(x=value, epsilon=0.0) for value in means)
+    roots, *others = (b.rsqrt(x=value, epsilon=0.0) for value in means)
     for other in others:
-        made = b.maximum(x=made, y=other)
-    return made
+        roots = b.maximum(x=roots, y=other)
+    return roots
 
 
 def _sum(x: Value, weight: float, start: float, factor: float, b: GraphBuilder) -> Value:

@@ -19,10 +19,10 @@ def halves(numbers: np.ndarray) -> np.ndarray:
     if numbers.size < BLOCK:
         return numbers.astype(np.float16)
     flat = np.ascontiguousarray(numbers).reshape(-1)
-    words, made = flat.view(np.uint32), np.empty(flat.size, np.uint16)
+    words, half = flat.view(np.uint32), np.empty(flat.size, np.uint16)
     powers, sums = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.float32)
     for at in range(0, flat.size, BLOCK):
-        word, result = words[at : at + BLOCK], made[at : at + BLOCK]
+        word, result = words[at : at + BLOCK], half[at : at + BLOCK]
         power, rounded = powers[: word.size], sums[: word.size]
         bits = rounded.view(np.uint32)
         np.bitwise_and(word, EXPONENT, out=power)
@@ -37,4 +37,4 @@ def halves(numbers: np.ndarray) -> np.ndarray:
         power &= SIGN
         bits += power
         np.subtract(bits, (SMALLEST + PLACES) << 10, out=result, casting="unsafe")
-    return made.view(np.float16).reshape(numbers.shape)
+    return half.view(np.float16).reshape(numbers.shape)

@@ -28,10 +28,10 @@ def _identity(op: Op, b: GraphBuilder) -> Value | None:
 
 def _neutral(op: Op, b: GraphBuilder) -> Value | None:
     """x * 1, x / 1, x + 0, x - 0."""
-    found = operand_and_constant(op)
-    if found is None:
+    pair = operand_and_constant(op)
+    if pair is None:
         return None
-    x, constant, first = found
+    x, constant, first = pair
     neutral = 0.0 if op.type in ("add", "sub") else 1.0
     if number_of(constant) != neutral or (first and op.type in ("sub", "real_div")):
         return None
@@ -73,10 +73,10 @@ def _chosen(op: Op, b: GraphBuilder) -> Value | None:
     cond = array_of(op.inputs["cond"])
     if cond is None or not cond.size or cond.any() != cond.all():
         return None
-    taken = op.inputs["a" if cond.any() else "b"]
-    if taken.is_constant or taken.type != op.output.type:
+    branch = op.inputs["a" if cond.any() else "b"]
+    if branch.is_constant or branch.type != op.output.type:
         return None
-    return None if op.output.is_output and (taken.op is None or taken.is_output) else taken
+    return None if op.output.is_output and (branch.op is None or branch.is_output) else branch
 
 
 _RULES = {

@@ -40,9 +40,9 @@ def lift_functions(function: Function, compilation: Compilation) -> int:
 
 
 def _lifted(op: Op, b: GraphBuilder) -> Value | None:
-    moved = op.inputs["x"]
-    move = moved.op
-    if move is None or only_user(moved) is not op or moved.dtype not in ("fp16", "fp32") or not is_static(moved):
+    source = op.inputs["x"]
+    move = source.op
+    if move is None or only_user(source) is not op or source.dtype not in ("fp16", "fp32") or not is_static(source):
         return None
     if not is_epilogue(op):
         return None
@@ -60,14 +60,14 @@ def _lifted(op: Op, b: GraphBuilder) -> Value | None:
 
 def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
     """A product with one number behind moves of a sum, which takes it as its scale."""
-    found = operand_and_constant(op)
-    if found is None or found[1].data.size != 1:
+    pair = operand_and_constant(op)
+    if pair is None or pair[1].data.size != 1:
         return None
-    moved, number, _ = found
-    move = moved.op
-    if move is None or not has(move, MOVES) or only_user(moved) is not op or not is_static(moved):
+    source, number, _ = pair
+    move = source.op
+    if move is None or not has(move, MOVES) or only_user(source) is not op or not is_static(source):
         return None
-    if moved.dtype not in ("fp16", "fp32") or op.output.shape != moved.shape:
+    if source.dtype not in ("fp16", "fp32") or op.output.shape != source.shape:
         return None
     if not _ends_in_sum(move.inputs["x"], move):
         return None
@@ -140,10 +140,10 @@ def _shuffled(op: Op, b: GraphBuilder, limits: Generation) -> Value | None:
             return None
         values = dense(values, groups)
     order = np.arange(source.shape[1]).reshape(parts[:-2]).transpose(perm[:-2]).reshape(-1)
-    given = {**conv.inputs, "weight": as_dtype(values[order], weight), "groups": 1}
+    operands = {**conv.inputs, "weight": as_dtype(values[order], weight), "groups": 1}
     if bias is not None:
-        given["bias"] = as_dtype(np.asarray(bias.data)[order], bias)
-    result: Value = b.op("conv", **given)
+        operands["bias"] = as_dtype(np.asarray(bias.data)[order], bias)
+    result: Value = b.op("conv", **operands)
     return result if behind is None else _again(behind, result, b)
 
 

@@ -132,13 +132,13 @@ def _wide(on: Transformations, x: Value, norm: _Norm, b: GraphBuilder) -> Value 
         squares = b.square(x=b.mul(x=x, y=2.0**-MOST_SCALE_LOG2))
     coarse_sum = _window_sum(squares, norm, weights[1], k * 4.0**coarse + lost, b)
     root = b.maximum(x=_root(on, fine_sum, 2.0**fine, b), y=_root(on, coarse_sum, 2.0**coarse, b))
-    made = b.mul(x=x, y=root)
+    result = b.mul(x=x, y=root)
     rest = None if norm.beta == 0.5 else b.pow(x=root, y=2 * norm.beta - 1)
     if j:
-        rest = b.mul(x=made if rest is None else rest, y=2.0**-j)
+        rest = b.mul(x=result if rest is None else rest, y=2.0**-j)
         if norm.beta == 0.5:
             return rest
-    return made if rest is None else b.mul(x=made, y=rest)
+    return result if rest is None else b.mul(x=result, y=rest)
 
 
 def _root(on: Transformations, total: Value, scale: float, b: GraphBuilder) -> Value:
@@ -168,7 +168,7 @@ def _scaled(x: Value, user: Op, factor: float, b: GraphBuilder) -> Value:
         reader, value = value.op, value.op.inputs["x"]
     if value.op is None or value.op.type != "conv" or only_user(value) is not reader:
         return b.mul(x=x, y=factor)
-    made: Value = b.mul(x=value, y=factor)
+    result: Value = b.mul(x=value, y=factor)
     for op in reversed(chain):
-        made = b.op(op.type, **{**op.inputs, "x": made})
-    return made
+        result = b.op(op.type, **{**op.inputs, "x": result})
+    return result

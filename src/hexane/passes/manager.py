@@ -131,11 +131,11 @@ def run(
     ------
     UsageError : a name that no pass has.
     """
-    known = available()
-    names = list(known) if passes is None else list(passes)
-    unknown = [name for name in names if name not in known]
+    table = available()
+    names = list(table) if passes is None else list(passes)
+    unknown = [name for name in names if name not in table]
     if unknown:
-        raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
+        raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(table)}")
     refuse_broken(graph)
     if compilation.as_apple:
         compilation = replace(compilation, nodes=unconverted(graph))
@@ -145,7 +145,7 @@ def run(
     for name in names:
         changed = 0
         for function in result.functions.values():
-            count = known[name](function, compilation)
+            count = table[name](function, compilation)
             if count:
                 remove_dead(function)
             changed += count

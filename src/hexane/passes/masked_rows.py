@@ -38,8 +38,8 @@ def _rule(op: Op, b: GraphBuilder) -> Value | None:
     if not _may_hide(scores, axis):
         return None if op.output.is_output and weights.is_output else weights
     largest = b.reduce_max(x=scores, axes=[axis], keep_dims=True)
-    seen = b.greater(x=largest, y=as_dtype(np.array(-np.inf), scores))
-    return b.mul(x=weights, y=b.cast(x=seen, dtype=weights.dtype))
+    is_finite = b.greater(x=largest, y=as_dtype(np.array(-np.inf), scores))
+    return b.mul(x=weights, y=b.cast(x=is_finite, dtype=weights.dtype))
 
 
 def _is_nan(value: Value, weights: Value) -> bool:
@@ -119,9 +119,9 @@ def _masked(op: Op, axis: int | None) -> bool:
         cond, a, other = (op.inputs[name] for name in ("cond", "a", "b"))
         if not cond.is_constant:
             return True
-        taken = np.broadcast_to(np.asarray(cond.data, bool), shape)
+        selection = np.broadcast_to(np.asarray(cond.data, bool), shape)
         hidden = np.zeros(shape, bool)
-        for part, where in ((a, taken), (other, ~taken)):
+        for part, where in ((a, selection), (other, ~selection)):
             if part.is_constant:
                 hidden |= where & np.isneginf(np.asarray(part.data, np.float64))
             elif _may_hide(part, None):

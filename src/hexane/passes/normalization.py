@@ -60,13 +60,13 @@ def _layer_norm(op: Op, b: GraphBuilder) -> Value | None:
         centred, root = op.inputs[left].op, op.inputs[right].op
         if centred is None or root is None or centred.type != "sub":
             continue
-        wanted = "sqrt" if op.type == "real_div" else "rsqrt"
-        if root.type != wanted:
+        kind = "sqrt" if op.type == "real_div" else "rsqrt"
+        if root.type != kind:
             continue
-        found = _variance(root)
-        if found is None:
+        pair = _variance(root)
+        if pair is None:
             continue
-        variance, epsilon = found
+        variance, epsilon = pair
         x, mean = centred.inputs["x"], centred.inputs["y"].op
         if mean is None or mean.type != "reduce_mean" or mean.inputs["x"] is not x or not mean.arg("keep_dims"):
             continue
@@ -84,11 +84,11 @@ def _variance(root: Op) -> tuple[Op, float] | None:
     if inner is None:
         return None
     if inner.type == "add":
-        found = operand_and_constant(inner)
-        epsilon = None if found is None else number_of(found[1])
-        if found is None or epsilon is None or found[0].op is None:
+        pair = operand_and_constant(inner)
+        epsilon = None if pair is None else number_of(pair[1])
+        if pair is None or epsilon is None or pair[0].op is None:
             return None
-        return found[0].op, epsilon + (extra if extra > 1e-11 else 0.0)
+        return pair[0].op, epsilon + (extra if extra > 1e-11 else 0.0)
     return inner, extra
 
 
@@ -147,13 +147,13 @@ def _axes_in_order(op: Op, b: GraphBuilder) -> Value | None:
     if axes == sorted(axes):
         return None
     order = sorted(range(len(axes)), key=axes.__getitem__)
-    turned: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name in ("gamma", "beta"):
         value = op.inputs.get(name)
         if value is not None:
-            known = value.is_constant and value.dtype in NUMPY_FLOATS
-            turned[name] = np.transpose(value.data, order) if known else b.transpose(x=value, perm=order)
-    return b.layer_norm(x=op.inputs["x"], axes=sorted(axes), epsilon=op.arg("epsilon"), **turned)
+            is_fixed = value.is_constant and value.dtype in NUMPY_FLOATS
+            parameters[name] = np.transpose(value.data, order) if is_fixed else b.transpose(x=value, perm=order)
+    return b.layer_norm(x=op.inputs["x"], axes=sorted(axes), epsilon=op.arg("epsilon"), **parameters)
 
 
 def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:

@@ -52,29 +52,29 @@ def _suits_padded(compilation: Compilation, sizes: Sizes) -> bool:
 
 
 def _padded(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
-    found = usual_form(op, partial(_suits_padded, compilation))
-    if found is None:
+    attention = usual_form(op, partial(_suits_padded, compilation))
+    if attention is None:
         return None
-    q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]
-    queries, keys = found.scores.output.shape[-2:]
+    q, k, v = attention.scores.inputs["x"], attention.scores.inputs["y"], op.inputs["y"]
+    queries, keys = attention.scores.output.shape[-2:]
     more = -keys % STEP
-    turned = not found.scores.arg("transpose_y")
-    scores = b.matmul(x=q, y=_more_tokens(k, more, -1 if turned else -2, b), transpose_y=not turned)
-    if found.scale is not None:
-        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+    transposed = not attention.scores.arg("transpose_y")
+    scores = b.matmul(x=q, y=_more_tokens(k, more, -1 if transposed else -2, b), transpose_y=not transposed)
+    if attention.scale is not None:
+        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
         scores = b.mul(x=scores, y=y if not x.is_constant else x)
-    scores = b.add(x=scores, y=_mask(found, (queries, keys), more, b))
+    scores = b.add(x=scores, y=_mask(attention, (queries, keys), more, b))
     weights = b.softmax(x=scores, axis=-1)
     return b.matmul(x=weights, y=_more_tokens(v, more, -2, b))
 
 
-def _mask(found: Attention, shape: tuple[int, int], more: int, b: GraphBuilder) -> Value:
-    mask = mask_of(found)
+def _mask(attention: Attention, shape: tuple[int, int], more: int, b: GraphBuilder) -> Value:
+    mask = mask_of(attention)
     if mask is not None and not mask.is_constant:
         return b.pad(x=mask, pad=[0, more], mode="constant", constant_val=-np.inf)
     data = np.zeros((1, 1, *shape)) if mask is None else np.asarray(mask.data)
     hidden = np.full((*data.shape[:-1], more), -np.inf)
-    return b.const(as_dtype(np.concatenate([data, hidden], axis=-1), found.scores.output))
+    return b.const(as_dtype(np.concatenate([data, hidden], axis=-1), attention.scores.output))
 
 
 def _more_tokens(value: Value, more: int, axis: int, b: GraphBuilder) -> Value:

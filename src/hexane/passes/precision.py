@@ -34,8 +34,8 @@ def to_half(function: Function) -> int:
 class _Halving:
     """The change of one function: ``kept`` ops stay in fp32 between casts."""
 
-    def __init__(self, kept: set[Op]) -> None:
-        self.kept = kept
+    def __init__(self, keeps: set[Op]) -> None:
+        self.kept = keeps
         self.constants: dict[Value, Value] = {}
         self.widened: dict[Value, Value] = {}
         self.changed = 0

@@ -56,7 +56,7 @@ def planar(unit: Unit, count: int, chip: Chip, operands: int = 1, *, follows: bo
 def dense_sum(pixels: int, cin: int, cout: int, chip: Chip, *, follows: bool = False, groups: int = 1) -> Layer:
     """A 1x1 convolution with fp16 weights."""
     weights = 2.0 * cin * cout / groups
-    read, written = 2.0 * pixels * cin, 2.0 * pixels * cout
+    read, read_bytes = 2.0 * pixels * cin, 2.0 * pixels * cout
     most = stays_bytes(chip)
     return Layer(
         "",
@@ -67,11 +67,11 @@ def dense_sum(pixels: int, cin: int, cout: int, chip: Chip, *, follows: bool = F
         cout=cout,
         groups=groups,
         reads_input=read > most,
-        writes_output=written > most,
+        writes_output=read_bytes > most,
         weight_bytes=weights,
         dense_bytes=weights,
         in_bytes=read,
-        out_bytes=written,
+        out_bytes=read_bytes,
         follows=follows,
         placed=True,
     )

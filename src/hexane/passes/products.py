@@ -65,8 +65,8 @@ def _covering(x: Value, weight: Value, data: np.ndarray, bias: Value | None, op:
         return None
     kernel = as_dtype(data.reshape(-1, *source.shape[1:]), weight)
     operands = {} if bias is None else {"bias": as_dtype(bias.data.reshape(-1), weight)}
-    made = b.conv(x=source, weight=kernel, **operands)
-    return b.reshape(x=made, shape=list(op.output.shape))
+    result = b.conv(x=source, weight=kernel, **operands)
+    return b.reshape(x=result, shape=list(op.output.shape))
 
 
 def _linear(op: Op, b: GraphBuilder) -> Value | None:

@@ -34,10 +34,10 @@ def _vectors(op: Op) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _dequantize(op: Op, b: GraphBuilder) -> Value | None:
-    found = _vectors(op)
-    if found is None:
+    vectors = _vectors(op)
+    if vectors is None:
         return None
-    factors, points = found
+    factors, points = vectors
     y = b.cast(x=op.inputs["input"], dtype=op.output.dtype)
     if points.any():
         y = b.sub(x=y, y=points)
@@ -45,10 +45,10 @@ def _dequantize(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _quantize(op: Op, b: GraphBuilder) -> Value | None:
-    found = _vectors(op)
-    if found is None or found[1].size > 1:
+    vectors = _vectors(op)
+    if vectors is None or vectors[1].size > 1:
         return None
-    factors, points = found
+    factors, points = vectors
     x = b.mul(x=op.inputs["input"], y=(1 / factors.astype(np.float64)).astype(factors.dtype))
     dtype = op.output.dtype
     point = {} if not points.any() else {"zero_point": points.reshape(()).astype(dtype)}

@@ -62,8 +62,8 @@ def _resize(op: Op, b: GraphBuilder) -> Value | None:
     if wide:
         result = _along_width(result, out[3], mode, b)
     if high:
-        turned = b.transpose(x=result, perm=[0, 1, 3, 2])
-        result = b.transpose(x=_along_width(turned, out[2], mode, b), perm=[0, 1, 3, 2])
+        transposed = b.transpose(x=result, perm=[0, 1, 3, 2])
+        result = b.transpose(x=_along_width(transposed, out[2], mode, b), perm=[0, 1, 3, 2])
     return result
 
 
@@ -78,5 +78,5 @@ def _along_width(x: Value, count: int, mode: str, b: GraphBuilder) -> Value:
     weights = linear_along(np.eye(extent), 0, sample_points(extent, count, mode))
     n, c, h, _ = x.shape
     rows = b.reshape(x=x, shape=[n * c * h, extent])
-    made = b.linear(x=rows, weight=as_dtype(weights, x))
-    return b.reshape(x=made, shape=[n, c, h, count])
+    result = b.linear(x=rows, weight=as_dtype(weights, x))
+    return b.reshape(x=result, shape=[n, c, h, count])

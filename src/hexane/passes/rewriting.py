@@ -57,14 +57,14 @@ def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, dou
     Reports and errors per layer find it under the network's own name. Values that were there before keep theirs, and
     so do outputs, whose names are handed on with their uses.
     """
-    made = set()
+    fresh_ops = set()
     fresh = op._previous
     while fresh is not None and fresh is not behind:
-        made.add(fresh)
+        fresh_ops.add(fresh)
         fresh.doubt = fresh.doubt or doubt or op.doubt
         fresh = fresh._previous
     for old, new in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
-        if new.op in made and not old.is_output and not new.is_output and new.type == old.type:
+        if new.op in fresh_ops and not old.is_output and not new.is_output and new.type == old.type:
             old.name, new.name = new.name, old.name
 
 

@@ -50,9 +50,9 @@ class Geometry:
         if tuple(steps) != (1, 1) or tuple(spread) != (1, 1) or x.shape[2] % r or out[0] % r:
             return None
         sides = (int(pads[1][0]), int(pads[1][1]))
-        found = cls(r, weight.shape[2], x.shape[2] // r, out[0] // r, int(pads[0][0]), sides)
-        fits = found.taps <= TALLEST and 0 <= found.above <= LARGEST_PAD and 0 <= found.below <= LARGEST_PAD
-        return found if fits and weight.shape[0] * r <= cores else None
+        geometry = cls(r, weight.shape[2], x.shape[2] // r, out[0] // r, int(pads[0][0]), sides)
+        fits = geometry.taps <= TALLEST and 0 <= geometry.above <= LARGEST_PAD and 0 <= geometry.below <= LARGEST_PAD
+        return geometry if fits and weight.shape[0] * r <= cores else None
 
     @property
     def above(self) -> int:
@@ -74,32 +74,32 @@ class Geometry:
         """Result row j of a group takes row p of the group q further by tap r q + p - j of the kernel."""
         cout, cin, height, width = weight.shape
         r = self.r
-        made = np.zeros((cout, r, cin, r, self.taps, width), weight.dtype)
+        blocks = np.zeros((cout, r, cin, r, self.taps, width), weight.dtype)
         for j in range(r):
             for p in range(r):
                 for tap in range(self.taps):
                     k = r * (tap - self.above) + p - j + self.pad
                     if 0 <= k < height:
-                        made[:, j, :, p, tap] = weight[:, :, k]
-        return made.reshape(cout * r, cin * r, self.taps, width)
+                        blocks[:, j, :, p, tap] = weight[:, :, k]
+        return blocks.reshape(cout * r, cin * r, self.taps, width)
 
 
 def convolution(op: Op, g: Geometry, source: Value, b: GraphBuilder) -> Value:
     """The convolution of a map that stands with its rows as channels; its result as an ordinary map."""
     weight = op.inputs["weight"]
     cout = weight.shape[0]
-    given: dict[str, Any] = {}
+    operands: dict[str, Any] = {}
     if "bias" in op.inputs:
-        given["bias"] = as_dtype(np.repeat(np.asarray(op.inputs["bias"].data).reshape(-1), g.r), op.inputs["bias"])
-    made = b.conv(
+        operands["bias"] = as_dtype(np.repeat(np.asarray(op.inputs["bias"].data).reshape(-1), g.r), op.inputs["bias"])
+    result = b.conv(
         x=source,
         weight=as_dtype(g.kernel(np.asarray(weight.data)), weight),
-        **given,
+        **operands,
         pad_type="custom",
         pad=[g.above, g.below, *g.sides],
     )
-    rows, width = made.shape[2:]
-    apart = b.transpose(x=b.reshape(x=made, shape=[cout, g.r, rows, width]), perm=list(TURN))
+    rows, width = result.shape[2:]
+    apart = b.transpose(x=b.reshape(x=result, shape=[cout, g.r, rows, width]), perm=list(TURN))
     whole: Value = b.reshape(x=apart, shape=[1, cout, g.r * rows, width])
     return whole
 
@@ -139,10 +139,10 @@ def _kept(op: Op, b: GraphBuilder, cores: int) -> Value | None:
     behind = x.op if is_epilogue(x.op) and only_user(x) is op else None
     whole = x if behind is None else behind.inputs["x"]
     user = op if behind is None else behind
-    found = _rows_as_channels(whole) if only_user(whole) is user else None
-    if found is None:
+    pair = _rows_as_channels(whole) if only_user(whole) is user else None
+    if pair is None:
         return None
-    source, r = found
+    source, r = pair
     g = Geometry.of(op, r, cores)
     if g is None:
         return None

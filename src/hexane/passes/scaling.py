@@ -31,10 +31,10 @@ def fold_scales(function: Function, compilation: Compilation) -> int:
 
 def affine_of(op: Op, channels: int, rank: int, axis: int) -> tuple[np.ndarray, np.ndarray] | None:
     """(scale, shift) per channel of an op on a computed operand and a constant; None when it is no such op."""
-    found = operand_and_constant(op)
-    if found is None:
+    pair = operand_and_constant(op)
+    if pair is None:
         return None
-    x, constant, first = found
+    x, constant, first = pair
     data = array_of(constant)
     if data is None or x.shape != op.output.shape or not np.all(np.isfinite(data)):
         return None
@@ -69,15 +69,15 @@ def channel_axis(op: Op) -> int:
 
 
 def _fold(op: Op, b: GraphBuilder, *, every: bool = False) -> Value | None:
-    found = operand_and_constant(op)
-    if found is None:
+    pair = operand_and_constant(op)
+    if pair is None:
         return None
-    source = found[0].op
-    if source is None or source.type not in LINEAR or only_user(found[0]) is not op:
+    source = pair[0].op
+    if source is None or source.type not in LINEAR or only_user(pair[0]) is not op:
         return None
     axis = channel_axis(source)
     shape = source.output.shape
-    if not every and _rides_along(op, source, found[1]):
+    if not every and _rides_along(op, source, pair[1]):
         return None
     affine = affine_of(op, shape[axis], len(shape), axis)
     return None if affine is None else scaled(source, *affine, b)
@@ -121,12 +121,12 @@ def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) ->
     if source.type == "conv_transpose":
         groups = source.arg("groups")
         factor = np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0)
-        made = _multiplied(weight, factor.reshape(*shape[:2], *(1,) * (len(shape) - 2)))
+        weights = _multiplied(weight, factor.reshape(*shape[:2], *(1,) * (len(shape) - 2)))
     else:
-        made = _multiplied(weight, scale.reshape(-1, *(1,) * (len(shape) - 1)))
+        weights = _multiplied(weight, scale.reshape(-1, *(1,) * (len(shape) - 1)))
     start = np.zeros_like(shift) if bias is None else np.broadcast_to(bias.reshape(-1), shift.shape)
     start = start * scale + shift
-    operands["weight"] = _recoded(b, made, source, scale)
+    operands["weight"] = _recoded(b, weights, source, scale)
     if bias is not None or np.any(start):
         operands["bias"] = as_dtype(start, weight)
     result = b.op(source.type, opset=source.opset, **operands)

@@ -45,10 +45,10 @@ def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
 
     Weights of channel (o, j) over block q and sample p: w[o, q B + p - j s], zero outside the kernel.
     """
-    x, taken = op.inputs["x"], op.inputs["weight"]
-    if not taken.is_constant or not is_static(x) or len(x.shape) != 4 or op.arg("groups") != 1:
+    x, weight_value = op.inputs["x"], op.inputs["weight"]
+    if not weight_value.is_constant or not is_static(x) or len(x.shape) != 4 or op.arg("groups") != 1:
         return None
-    weight = taken.data
+    weight = weight_value.data
     n, cin, h, _ = x.shape
     cout, _, kh, k = weight.shape
     steps, spread, pads, out = geometry_of(op)
@@ -61,9 +61,9 @@ def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
     results = ceil_div(count, per)
     blocks = results - 1 + taps
     frames = _Frames.of(s, k, count)
-    moved = cin * (block * blocks + (2 * cout * count if per > 1 else 0))
+    traffic = cin * (block * blocks + (2 * cout * count if per > 1 else 0))
     fetched = cout * per * cin * block * taps
-    if n == 1 and on.signal_frames and frames.cost(cin, cout) < moved + fetched:
+    if n == 1 and on.signal_frames and frames.cost(cin, cout) < traffic + fetched:
         return frames.convolution(op, pads[1][0], b)
     signal = _fitted(x, pads[1][0], blocks * block, b)
     folded = b.transpose(x=b.reshape(x=signal, shape=[n, cin, blocks, block]), perm=[0, 1, 3, 2])

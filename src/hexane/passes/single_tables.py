@@ -49,11 +49,11 @@ def _named(op: Op, b: GraphBuilder) -> Value | None:
 
 def _scaled(op: Op, b: GraphBuilder) -> Value | None:
     """A number that multiplies the results of a table, or moves them."""
-    found = operand_and_constant(op)
-    number = None if found is None else number_of(found[1])
-    if found is None or number is None or (found[2] and op.type == "real_div"):
+    pair = operand_and_constant(op)
+    number = None if pair is None else number_of(pair[1])
+    if pair is None or number is None or (pair[2] and op.type == "real_div"):
         return None
-    value, _, first = found
+    value, _, first = pair
     inner = value.op
     if inner is None or only_user(value) is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
         return None
@@ -94,12 +94,12 @@ def _affine(op: Op, b: GraphBuilder) -> Value | None:
     steps: list[tuple[str, np.ndarray, bool]] = []
     value = op.output
     while value.op is not None and (value is op.output or only_user(value) is not None):
-        found = operand_and_constant(value.op) if value.op.type in LINEAR else None
-        step = None if found is None else _step(value.op, found[0])
-        if found is None or step is None:
+        pair = operand_and_constant(value.op) if value.op.type in LINEAR else None
+        step = None if pair is None else _step(value.op, pair[0])
+        if pair is None or step is None:
             break
         steps.append(step)
-        value = found[0]
+        value = pair[0]
     kinds = {"mul" if kind in ("mul", "real_div") else "add" for kind, _, _ in steps}
     if len(kinds) < 2 or all(numbers.size == 1 for _, numbers, _ in steps):
         return None
@@ -127,9 +127,9 @@ def batch_norms(function: Function, compilation: Compilation) -> int:
 
 
 def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
-    found = operand_and_constant(op)
-    product = None if found is None else found[0].op
-    if found is None or product is None or product.type != "mul" or only_user(found[0]) is not op:
+    pair = operand_and_constant(op)
+    product = None if pair is None else pair[0].op
+    if pair is None or product is None or product.type != "mul" or only_user(pair[0]) is not op:
         return None
     source = operand_and_constant(product)
     if source is None:
@@ -137,7 +137,7 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     before = source[0].op
     if before is not None and before.type == "add" and only_user(source[0]) is product and _operand_of(before):
         return None  # the product ends such a pair already
-    outer, inner = _step(op, found[0]), _step(product, source[0])
+    outer, inner = _step(op, pair[0]), _step(product, source[0])
     if outer is None or inner is None or outer[1].size == inner[1].size == 1 or not inner[1].all():
         return None
     channels = op.output.shape[1]
@@ -152,19 +152,19 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
 
 def _operand_of(op: Op) -> bool:
     """True where the op maps each channel of one computed operand alike."""
-    found = operand_and_constant(op)
-    return found is not None and _step(op, found[0]) is not None
+    pair = operand_and_constant(op)
+    return pair is not None and _step(op, pair[0]) is not None
 
 
 def _step(op: Op, value: Value) -> tuple[str, np.ndarray, bool] | None:
     """(op, numbers per channel or one, whether they come first) of an op that maps each channel of ``value`` alike."""
     if op.type not in LINEAR or len(value.shape) != 4 or not is_static(value) or value.dtype not in FLOATS:
         return None
-    found = operand_and_constant(op)
-    if found is None or found[0] is not value or value.shape != op.output.shape or value.shape[0] > MOST_IMAGES:
+    pair = operand_and_constant(op)
+    if pair is None or pair[0] is not value or value.shape != op.output.shape or value.shape[0] > MOST_IMAGES:
         return None
-    data = array_of(found[1])
+    data = array_of(pair[1])
     numbers = None if data is None or data.dtype.kind != "f" else per_channel(data, value.shape[1], 4)
-    if numbers is None or data is None or (op.type == "real_div" and (found[2] or not numbers.all())):
+    if numbers is None or data is None or (op.type == "real_div" and (pair[2] or not numbers.all())):
         return None
-    return op.type, numbers[:1] if data.size == 1 else numbers, found[2]
+    return op.type, numbers[:1] if data.size == 1 else numbers, pair[2]

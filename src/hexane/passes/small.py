@@ -24,18 +24,18 @@ CARRIERS = (
 
 def vanishing_ops(function: Function) -> set[Op]:
     """The ops of every log(power + tiny) with a floor that fp16 cannot hold: power, sum and logarithm."""
-    kept: set[Op] = set()
+    ops: set[Op] = set()
     for op in function.ops:
         if op.type != "log" or op.output.dtype != "fp32":
             continue
         floor = op.inputs["x"].op
         if floor is None or floor.type not in ("add", "maximum") or not _is_tiny(floor):
             continue
-        kept |= {op, floor}
-        found = operand_and_constant(floor)
-        assert found is not None
-        _collect(found[0], kept)
-    return kept
+        ops |= {op, floor}
+        pair = operand_and_constant(floor)
+        assert pair is not None
+        _collect(pair[0], ops)
+    return ops
 
 
 FEW = 1 << 14
@@ -49,25 +49,25 @@ def integer_sum_ops(function: Function) -> set[Op]:
 
     Sums of 8-bit products reach millions, and their factors 1e-6: neither fits fp16, their product does.
     """
-    kept: set[Op] = set()
-    seen: set[Op] = set()
+    ops: set[Op] = set()
+    visited: set[Op] = set()
     for op in function.ops:
         if op.type != "cast" or op.output.dtype != "fp32" or op.inputs["x"].dtype not in ("int32", "int64"):
             continue
         products = [user for user in op.output.users if user.type == "mul"]
         if op.inputs["x"].is_constant or not products or len(products) != len(op.output.users):
             continue
-        kept |= {op, *products}
+        ops |= {op, *products}
         waiting = [value for user in products for value in user.operands()] + list(_whole_numbers(op))
         while waiting:
             maker = waiting.pop().op
-            if maker is None or maker in seen or maker.type not in SCALING or not _is_small(maker):
+            if maker is None or maker in visited or maker.type not in SCALING or not _is_small(maker):
                 continue
-            seen.add(maker)
+            visited.add(maker)
             if "fp32" in (maker.output.dtype, *(value.dtype for value in maker.operands())):
-                kept.add(maker)  # arithmetic on whole numbers needs no keeping, what they are made from does
+                ops.add(maker)  # arithmetic on whole numbers needs no keeping, what they are made from does
             waiting += [value for value in maker.operands() if not value.is_constant]
-    return kept
+    return ops
 
 
 def _whole_numbers(op: Op) -> list[Value]:
@@ -89,20 +89,20 @@ def _is_small(op: Op) -> bool:
 
 
 def _is_tiny(op: Op) -> bool:
-    found = operand_and_constant(op)
-    if found is None:
+    pair = operand_and_constant(op)
+    if pair is None:
         return False
-    data = np.abs(found[1].data)
+    data = np.abs(pair[1].data)
     return bool(data.size and np.all(data <= TINY) and np.any(data > 0))
 
 
-def _collect(value: Value, kept: set[Op]) -> None:
+def _collect(value: Value, ops: set[Op]) -> None:
     """The ops behind a value as far as they make powers, and nothing else needs them."""
     op = value.op
-    while op is not None and op.type in CARRIERS and op not in kept:
+    while op is not None and op.type in CARRIERS and op not in ops:
         if op.type == "mul" and op.inputs["x"] is not op.inputs["y"]:
             return
-        if any(user not in kept for user in op.output.users) or op.output.is_output:
+        if any(user not in ops for user in op.output.users) or op.output.is_output:
             return
-        kept.add(op)
+        ops.add(op)
         op = op.inputs["x"].op

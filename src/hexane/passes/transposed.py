@@ -89,8 +89,8 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
     kernel = kernel.reshape(groups * per * steps[0] * steps[1], cin // groups, taps[0], taps[1])
     start = None if bias is None else as_dtype(np.repeat(array_of(bias).reshape(-1), steps[0] * steps[1]), x)  # type: ignore[union-attr]
     pads = []
-    for extent, t, wanted in zip(x.shape[2:], taps, rows):
-        pads += [t - 1, wanted - extent]
+    for extent, t, extent_out in zip(x.shape[2:], taps, rows):
+        pads += [t - 1, extent_out - extent]
     crop = [0, 0]
     for axis in range(2):
         # rows beyond the source: padding behind it, or fewer rows of it

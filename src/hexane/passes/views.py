@@ -156,8 +156,8 @@ def _transpose(op: Op, b: GraphBuilder) -> Value | None:
         return None
     by_source = sorted(runs)
     shape = [prod(x.shape[a] for a in run) for run in by_source]
-    turned = b.transpose(x=b.reshape(x=x, shape=shape), perm=[by_source.index(run) for run in runs])
-    return b.reshape(x=turned, shape=list(op.output.shape))
+    transposed = b.transpose(x=b.reshape(x=x, shape=shape), perm=[by_source.index(run) for run in runs])
+    return b.reshape(x=transposed, shape=list(op.output.shape))
 
 
 def _before(axis: int, shape: tuple[int, ...]) -> int:
@@ -181,14 +181,14 @@ def _between_reshapes(op: Op) -> bool:
     then two more cost nothing."""
     if not any(has(v.op, RESHAPES) for v in op.operands()):
         return False
-    waiting, seen = [op.output], {op.output}
+    waiting, visited = [op.output], {op.output}
     while waiting:
         value = waiting.pop()
         others = [user for user in value.users if not has(user, RESHAPES)]
-        if not value.is_used or value.is_output or len(seen) > LONGEST_CHAIN or not all(map(_has_flat_form, others)):
+        if not value.is_used or value.is_output or len(visited) > LONGEST_CHAIN or not all(map(_has_flat_form, others)):
             return False
-        waiting += {user.output for user in others} - seen
-        seen |= set(waiting)
+        waiting += {user.output for user in others} - visited
+        visited |= set(waiting)
     return True
 
 

@@ -61,10 +61,10 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     places = {name: compiled[other] for name, other in stands_for.items()}
     inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
-    known: dict[Op, Op | None] = {}
+    answers: dict[Op, Op | None] = {}
     for name, place in places.items():
         maker = makers.get(name if name in makers else place.name)
-        if place.label in inferred or (maker is not None and ways.first(maker, doubted.__contains__, known)):
+        if place.label in inferred or (maker is not None and ways.first(maker, doubted.__contains__, answers)):
             places[name] = replace(place, evidence=Evidence.INFERRED)
     return places
 
@@ -84,7 +84,7 @@ class Ways:
         values = [v.name for v in op.operands() if not v.is_constant and v.name not in self.names]
         return (self.makers[name] for name in reversed(values) if name in self.makers)
 
-    def first(self, maker: Op, wanted: Callable[[Op], bool], known: dict[Op, Op | None]) -> Op | None:
+    def first(self, maker: Op, accepts: Callable[[Op], bool], answers: dict[Op, Op | None]) -> Op | None:
         """The first op that is wanted on the way to one, that one itself included; ``known`` belongs to ``wanted``."""
         path: list[Op] = []
         before = [iter((maker,))]
@@ -94,13 +94,13 @@ class Ways:
                 before.pop()
                 del path[-1:]
                 continue
-            if part not in known:
-                known[part] = part if wanted(part) else None
+            if part not in answers:
+                answers[part] = part if accepts(part) else None
                 path.append(part)
                 before.append(self._before(part))
-            if known[part] is not None:
-                known.update(dict.fromkeys(path, known[part]))
-                return known[part]
+            if answers[part] is not None:
+                answers.update(dict.fromkeys(path, answers[part]))
+                return answers[part]
         return None
 
 
@@ -169,7 +169,7 @@ def _work_elsewhere(
     A pass that turns a result around gives its name to the copy behind it; the work is in front of the copy.
     """
     elsewhere = {}
-    known: dict[str, dict[Op, Op | None]] = {}
+    answers: dict[str, dict[Op, Op | None]] = {}
     types = {maker.type for maker in ways.makers.values()}
 
     def first(start: Op, wish: str) -> Op | None:
@@ -179,7 +179,7 @@ def _work_elsewhere(
             right = macs_of(op) > 0 if wish == "sums" else not _copies(op) if wish == "computes" else op.type == wish
             return right and op.outputs[0].name in compiled
 
-        return ways.first(start, wanted, known.setdefault(wish, {}))
+        return ways.first(start, wanted, answers.setdefault(wish, {}))
 
     for op in visible_ops(graph):
         name = op.outputs[0].name

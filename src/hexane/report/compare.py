@@ -32,8 +32,8 @@ def read_report(folder: Path) -> dict[str, Any]:
             hint = "`hexane run MODEL --report DIR` writes one, into DIR"
             raise FormatError(f"is no report: {error}", where=str(path), hint=hint) from None
     if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
-        raise FormatError(f"has the schema {found!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")
+        schema = data.get("schema") if isinstance(data, dict) else None
+        raise FormatError(f"has the schema {schema!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")
     wrong = check_answer(data)
     if wrong:
         what = f"a report does not hold what it should ({wrong[0]})"
@@ -44,30 +44,30 @@ def read_report(folder: Path) -> dict[str, Any]:
 def figures(data: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a report that a reader compares, by what they are called."""
     run, placement, estimate = data["run"], data["placement"], data["estimate"]
-    found: dict[str, Any] = {"network": run["model"], "chip": run["chip"], "level": run["level"]}
+    values: dict[str, Any] = {"network": run["model"], "chip": run["chip"], "level": run["level"]}
     if placement:
-        found["ops on the engine"] = f"{placement['totals']['engine_ops']} of {placement['totals']['ops']}"
+        values["ops on the engine"] = f"{placement['totals']['engine_ops']} of {placement['totals']['ops']}"
         if placement["totals"]["macs"]:
-            found["multiply-accumulates on the engine"] = f"{placement['totals']['macs_on_engine']:.2%}"
+            values["multiply-accumulates on the engine"] = f"{placement['totals']['macs_on_engine']:.2%}"
     if run["program"]:
-        found["tasks"] = run["program"]["tasks"]
-        found["host segments"] = run["program"]["host_segments"]
-        found["constants, bytes"] = run["program"]["const_bytes"]
+        values["tasks"] = run["program"]["tasks"]
+        values["host segments"] = run["program"]["host_segments"]
+        values["constants, bytes"] = run["program"]["const_bytes"]
     if run.get("verdict"):
-        found["verdict"] = run["verdict"]
+        values["verdict"] = run["verdict"]
     for row in run["agreement"]:
-        found[f"{row['name']}: infinite or NaN"] = row["nonfinite"]
-        found[f"{row['name']}: largest error"] = _number(row["largest"])
-        found[f"{row['name']}: relative error"] = _number(row["relative"])
+        values[f"{row['name']}: infinite or NaN"] = row["nonfinite"]
+        values[f"{row['name']}: largest error"] = _number(row["largest"])
+        values[f"{row['name']}: relative error"] = _number(row["relative"])
     if estimate:
-        found["estimated call, µs"] = round(estimate["latency_us"], 1)
-        found["estimated energy, mJ"] = _number(estimate["energy_mj"])
-    found["layers that lose products"] = len(data["scaling"])
-    found["first layer that goes wrong"] = data["first_wrong"] or "none"
+        values["estimated call, µs"] = round(estimate["latency_us"], 1)
+        values["estimated energy, mJ"] = _number(estimate["energy_mj"])
+    values["layers that lose products"] = len(data["scaling"])
+    values["first layer that goes wrong"] = data["first_wrong"] or "none"
     for stage in ("compile", "run"):
         if stage in run["seconds"]:
-            found[f"{stage}, seconds"] = run["seconds"][stage]
-    return found
+            values[f"{stage}, seconds"] = run["seconds"][stage]
+    return values
 
 
 def _number(value: float | str | None) -> str:
@@ -90,7 +90,7 @@ def _compared(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     a, b = figures(left), figures(right)
     names = list(dict.fromkeys((*a, *b)))
     places = [{row["name"]: row for row in (data["placement"] or {"rows": []})["rows"]} for data in (left, right)]
-    moved = [
+    moves = [
         {"op": name, "type": row["op"], "left": row["place"], "right": places[1][name]["place"],
          "reason": (row if row["place"] == "host" else places[1][name])["reason"]}
         for name, row in places[0].items()
@@ -108,14 +108,14 @@ def _compared(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "figures": [{"name": n, "left": a.get(n, "–"), "right": b.get(n, "–")} for n in names],
-        "moved": moved,
+        "moved": moves,
         "layers": [row for row in both if row["left"] != row["right"]][:40],
         "files": ["index.html", "report.json"],
     }
 
 
-def write_comparison(found: dict[str, Any], titles: tuple[str, str], folder: Path) -> None:
+def write_comparison(comparison: dict[str, Any], titles: tuple[str, str], folder: Path) -> None:
     """``index.html`` and ``report.json`` of a comparison, whole or not at all."""
-    with whole_folder(folder) as made:
-        (made / "report.json").write_text(strict_json(found, indent=1))
-        (made / "index.html").write_text(render("compare.html", data=found, titles=titles))
+    with whole_folder(folder) as path:
+        (path / "report.json").write_text(strict_json(comparison, indent=1))
+        (path / "index.html").write_text(render("compare.html", data=comparison, titles=titles))

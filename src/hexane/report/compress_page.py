@@ -18,26 +18,26 @@ SMALLEST = 1e-6
 """Errors below this stand on the lower edge of a plot: its axis is logarithmic."""
 
 
-def write_page(study: Study, path: Path, *, chosen: Figures | None = None) -> None:
+def write_page(study: Study, path: Path, *, choice: Figures | None = None) -> None:
     """Write the study as one self-contained file; ``chosen`` is the row that a budget led to.
 
     Needs jinja2 and matplotlib (extra ``report``): UnsupportedError without.
     """
-    write_whole(path, page_of(study, chosen=chosen).encode())
+    write_whole(path, page_of(study, marked=choice).encode())
 
 
-def page_of(study: Study, *, chosen: Figures | None = None) -> str:
+def page_of(study: Study, *, marked: Figures | None = None) -> str:
     """The page's text."""
     formats = list(dict.fromkeys(choice.form.name for choice in study.choices))
-    plots = [("size", "MB of weights in a file", _svg(study, "bytes", chosen))]
-    plots += [(chip.name, f"ms on {chip.name}, predicted", _svg(study, chip.name, chosen)) for chip in study.chips]
+    plots = [("size", "MB of weights in a file", _svg(study, "bytes", marked))]
+    plots += [(chip.name, f"ms on {chip.name}, predicted", _svg(study, chip.name, marked)) for chip in study.chips]
     return render(
         "compress.html",
         study=study,
-        chosen=chosen,
+        chosen=marked,
         plots=plots,
         formats=formats,
-        layers=_layers(study, chosen),
+        layers=_layers(study, marked),
         pareto={name: sorted(_pareto(study, name)) for name in ("bytes", *(chip.name for chip in study.chips))},
     )
 

@@ -104,14 +104,14 @@ def _lowerings() -> list[str]:
         status = None if rule is None else System(None).verdict(rule.reports, contested=rule.contested)
         inferred = row.hypothesis or (rule and rule.evidence is Evidence.INFERRED and not row.converter)
         word = "disputed" if status is Severity.DISPUTED else "inferred" if inferred else "confirmed"
-        seen = [f"coremltools: {row.converter} ({Evidence.APPLE})"] if row.converter else []
+        sources = [f"coremltools: {row.converter} ({Evidence.APPLE})"] if row.converter else []
         systems = "by coremltools 9.0" if row.converter else "not stated"
         if rule is not None:
             releases = sorted({release for report in rule.reports for release in report.systems})
             if releases and not row.converter:
                 systems = ", ".join(f"macOS {release}" for release in releases)
-            seen.append(f"{'; '.join(report.describe() for report in rule.reports)} ({rule.evidence})")
-        cells = (row.rule, row.does, ", ".join(row.ops), where, systems, "; ".join(seen), word)
+            sources.append(f"{'; '.join(report.describe() for report in rule.reports)} ({rule.evidence})")
+        cells = (row.rule, row.does, ", ".join(row.ops), where, systems, "; ".join(sources), word)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -121,14 +121,14 @@ def rescaled_norm(subject: Subject) -> Found:
 def transposed_output_shape(subject: Subject) -> Found:
     """conv_transpose gives other numbers on the engine where output_shape is not {limit}, what its padding gives"""
     for statement in subject.calls("conv_transpose"):
-        wanted = statement.constant("output_shape")
-        if wanted is None:
+        shape = statement.constant("output_shape")
+        if shape is None:
             continue
         names = ("pad", "pad_type", "strides", "dilations")
         pad, pad_type, strides, dilations = (statement.constant(name) for name in names)
         x, weight = statement.shape("x"), statement.shape("weight")
         own = transpose_geometry(x, weight, pad, None, pad_type, strides, dilations)[3]
-        asked = tuple(wanted)[-len(own) :]
+        asked = tuple(shape)[-len(own) :]
         if asked != own:  # coremltools writes the op's own extents into every conv_transpose
             yield hit(statement.place, limit="x".join(map(str, own)), found="x".join(map(str, asked)))
 

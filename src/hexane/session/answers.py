@@ -124,12 +124,12 @@ def answered(got: np.ndarray, expected: np.ndarray, question: OutputQuestion) ->
         return _counted(THRESHOLD, is_known, other, tie)
     is_known = ~np.isnan(expected).any(axis=question.axis)
     lost = np.isnan(got).any(axis=question.axis)
-    chosen, best = np.argmax(got, axis=question.axis), np.argmax(expected, axis=question.axis)
-    other = ((chosen != best) | lost) & is_known
+    answer, best = np.argmax(got, axis=question.axis), np.argmax(expected, axis=question.axis)
+    other = ((answer != best) | lost) & is_known
     with np.errstate(over="ignore"):  # scores beyond fp16 are infinite in both
         both = [
             np.take_along_axis(expected, np.expand_dims(at, question.axis), question.axis).astype(np.float16)
-            for at in (chosen, best)
+            for at in (answer, best)
         ]
     tie = other & ~lost & np.isfinite(both[1]).squeeze(question.axis) & (both[0] == both[1]).squeeze(question.axis)
     return _counted(TOP, is_known, other, tie)

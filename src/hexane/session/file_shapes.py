@@ -26,15 +26,15 @@ def fitted(load: Callable[[Mapping[str, Shape]], Graph], shapes: Callable[[Exten
     try:
         graph = load({})
     except OpenShapes as error:
-        given = shapes(error.inputs)
-        if not given:
+        options = shapes(error.inputs)
+        if not options:
             raise
-        return load(given)
+        return load(options)
     if not graph.metadata.get("assumed"):
         return graph
     declared = {value.name: tuple(value.type.shape) for value in graph.main.inputs}
-    given = shapes({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
-    return graph if all(declared[name] == shape for name, shape in given.items()) else load(given)
+    options = shapes({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
+    return graph if all(declared[name] == shape for name, shape in options.items()) else load(options)
 
 
 def file_shapes(options: Iterable[str], inputs: Extents) -> dict[str, Shape]:

@@ -36,8 +36,8 @@ class _Rows:
     trust: np.ndarray
     parts: tuple[str, ...]
 
-    def only(self, chosen: np.ndarray) -> _Rows:
-        return _Rows(self.residual[chosen], self.constants[chosen], self.shares[chosen], self.trust[chosen], self.parts)
+    def only(self, rows: np.ndarray) -> _Rows:
+        return _Rows(self.residual[rows], self.constants[rows], self.shares[rows], self.trust[rows], self.parts)
 
 
 def _rows(samples: Sequence[Sample], left_out: Sequence[LeftOut], whole: Fitted) -> _Rows:

@@ -96,7 +96,7 @@ def call_depthwise(typing, address, values, offsets, weights, limits, least, ter
 
 
 @intrinsic
-def call_decode_lines(typing, address, source, apart, lines, n, values, pitch, seen):
+def call_decode_lines(typing, address, source, apart, lines, n, values, pitch, bounds):
     """decode_lines or decode_pairs."""
     return _call(types.void, 7)
 
@@ -125,7 +125,7 @@ def call_transform(typing, address, source, n, first, second, third, fourth):
 
 
 @intrinsic
-def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
+def call_combine(typing, address, m0, m1, m2, m3, start, n, out, bounds):
     return _call(types.void, 8)
 
 

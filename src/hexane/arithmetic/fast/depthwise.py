@@ -166,7 +166,7 @@ class TapRun(NamedTuple):
 
 
 @compiled(inner=True)
-def _decode(kernels, x, n, c, geometry, run, values, seen, line):
+def _decode(kernels, x, n, c, geometry, run, values, bounds, line):
     """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword, and the least
     that is not zero.
 
@@ -176,7 +176,7 @@ def _decode(kernels, x, n, c, geometry, run, values, seen, line):
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
     image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
-    seen[:LEAST_SEEN], seen[LEAST_SEEN : 2 * LEAST_SEEN] = 0, 0xFFFF
+    bounds[:LEAST_SEEN], bounds[LEAST_SEEN : 2 * LEAST_SEEN] = 0, 0xFFFF
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
             j0, y0 = max(0, -((px - left) // sx)), max(0, -((py - top) // sy))
@@ -188,18 +188,25 @@ def _decode(kernels, x, n, c, geometry, run, values, seen, line):
             place = values + 4 * ((py * run.phases[1] + px) * run.plane + y0 * run.pitch + j0)
             apart, decode = sy * x.strides[2], kernels[DECODE_LINES if sx == 1 else DECODE_PAIRS]
             if sx <= 2:
-                call_decode_lines(decode, source, apart, lines, count, place, run.pitch, seen.ctypes.data)
+                call_decode_lines(decode, source, apart, lines, count, place, run.pitch, bounds.ctypes.data)
                 continue
             for y in range(lines):
                 whole = carray(pointer(source + y * apart), ((count - 1) * sx + 1,), np.uint16)
                 for j in range(count):
                     line[j] = whole[j * sx]
                 call_decode_lines(
-                    kernels[DECODE_LINES], line.ctypes.data, 0, 1, count, place + 4 * y * run.pitch, 0, seen.ctypes.data
+                    kernels[DECODE_LINES],
+                    line.ctypes.data,
+                    0,
+                    1,
+                    count,
+                    place + 4 * y * run.pitch,
+                    0,
+                    bounds.ctypes.data,
                 )
     largest, least = np.uint16(0), np.uint16(0xFFFF)
     for j in range(LEAST_SEEN):
-        largest, least = max(largest, seen[j]), min(least, seen[LEAST_SEEN + j])
+        largest, least = max(largest, bounds[j]), min(least, bounds[LEAST_SEEN + j])
     return largest, np.uint16(min(np.int64(least) + 1, 0x7FFF))
 
 

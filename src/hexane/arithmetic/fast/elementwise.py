@@ -72,7 +72,7 @@ def _run(shape, first, second, out):
 
 
 @compiled(inner=True)
-def _line(place, step, n, room, held):
+def _line(place, step, n, room, last):
     """The address of n halfwords one after the other: `place`, or that of a room that they are copied to.
 
     `held` is the place of what is in the room already.
@@ -80,7 +80,7 @@ def _line(place, step, n, room, held):
     if step == 2 or n == 1:
         return place
     target = room.ctypes.data
-    if place != held:
+    if place != last:
         for i in range(n):
             copy_bytes(target + 2 * i, place + i * step, 2)
     return target

@@ -362,7 +362,7 @@ def build_module(shape: VectorShape) -> ir.Module:
     vector_operands.build_begin(module, shape)
     vector_operands.build_widen(module, shape, "widen_rows")
     vector_operands.build_widen(module, shape, "scale_rows", scale=vector_follow.SCALE)
-    vector_operands.build_widen(module, shape, "widen_columns", moved=True)
+    vector_operands.build_widen(module, shape, "widen_columns", exact=True)
     vector_winograd.build_transform_input(module, shape)
     vector_winograd.build_transform_kernel(module, shape)
     vector_winograd.build_combine(module, shape)

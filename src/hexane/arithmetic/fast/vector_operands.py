@@ -161,7 +161,7 @@ def build_begin(module: ir.Module, shape: VectorShape) -> None:
     builder.ret(most)
 
 
-def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool = False, scale: float = 1.0) -> None:
+def build_widen(module: ir.Module, shape: VectorShape, name: str, *, exact: bool = False, scale: float = 1.0) -> None:
     """widen(values, n, out): n float32 as float64, by `scale`.
 
     ``moved``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40
@@ -174,10 +174,10 @@ def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
         integers, wide = ir.VectorType(I32, lanes), ir.VectorType(double, lanes)
         bits = load(builder, vector_pointer(builder, values, i, integers), 4)
-        if moved:
+        if exact:
             bits = builder.and_(bits, constant(integers, ~0x1FFF))
         number = builder.fpext(builder.bitcast(bits, ir.VectorType(ir.FloatType(), lanes)), wide)
-        factor = 1.0 + 2.0**-40 if moved else scale
+        factor = 1.0 + 2.0**-40 if exact else scale
         if factor != 1.0:
             number = builder.fmul(number, constant(wide, factor))
         builder.store(number, vector_pointer(builder, out, i, wide)).align = 8

@@ -130,14 +130,14 @@ class Arena:
 
     def gaps(self, index: int) -> list[tuple[int, int]]:
         """(start, end) of the free pieces at a task, upwards."""
-        found, at = [], 0
+        spaces, at = [], 0
         for block in self.live(index):
             if block.base > at:
-                found.append((at, block.base))
+                spaces.append((at, block.base))
             at = max(at, block.end)
         if at < self.room:
-            found.append((at, self.room))
-        return found
+            spaces.append((at, self.room))
+        return spaces
 
 
 UPWARDS = attrgetter("base", "first")

@@ -36,15 +36,17 @@ class Cluster:
         by_dma = [end for end in self.ends if end.dma is not None]
         if len(by_dma) != 1 or any(end.side == RESULT for end in self.ends):
             return None
-        (kept,) = by_dma
+        (source,) = by_dma
         same = all(
-            end.region.base == kept.region.base
-            and end.element == kept.element
-            and all(ours == theirs for ours, theirs, count in zip(end.strides, kept.strides, end.extents) if count > 1)
+            end.region.base == source.region.base
+            and end.element == source.element
+            and all(
+                ours == theirs for ours, theirs, count in zip(end.strides, source.strides, end.extents) if count > 1
+            )
             for end in self.ends
         )
-        covers = all(ours <= theirs for end in self.ends for ours, theirs in zip(end.extents, kept.extents))
-        return kept if same and covers and kept.index == self.first else None
+        covers = all(ours <= theirs for end in self.ends for ours, theirs in zip(end.extents, source.extents))
+        return source if same and covers and source.index == self.first else None
 
 
 @dataclass
@@ -87,12 +89,12 @@ def resident_operands(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> Resi
     return ends
 
 
-def is_torn(plans: Sequence[Plan], found: ResidentOperands, first: int) -> bool:
+def is_torn(plans: Sequence[Plan], residents: ResidentOperands, first: int) -> bool:
     """True where tasks that came between those of a group pass over what it holds: stripes of its last task do."""
-    for cluster in found.by_group.get(first, ()):
+    for cluster in residents.by_group.get(first, ()):
         own = {end.index for end in cluster.ends}
         for i in range(cluster.first, cluster.last + 1):
-            for end in () if i in own else found.ends[i]:
+            for end in () if i in own else residents.ends[i]:
                 start = end.region.base
                 if start < cluster.stop and cluster.start < start + held(plans[i], end):
                     return True

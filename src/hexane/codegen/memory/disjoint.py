@@ -39,17 +39,17 @@ def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Pl
     if dma is None or dma.interleave != 1:
         return None
     start = grid.steps(dma.offset)
-    found = [EvenSteps(at) for at in start]
-    found[3] = EvenSteps(start[3], 1, extents.w * element)
+    even = [EvenSteps(at) for at in start]
+    even[3] = EvenSteps(start[3], 1, extents.w * element)
     for count, distance in zip(extents, (dma.group, dma.depth, dma.plane, dma.row)):
         if count == 1:
             continue
         steps = grid.steps(distance)
         along = [axis for axis in range(3) if steps[axis]]
-        if len(along) != 1 or steps[3] or found[along[0]].many > 1:
+        if len(along) != 1 or steps[3] or even[along[0]].many > 1:
             return None
-        found[along[0]] = EvenSteps(start[along[0]], steps[along[0]], count)
-    return tuple(found)
+        even[along[0]] = EvenSteps(start[along[0]], steps[along[0]], count)
+    return tuple(even)
 
 
 def are_disjoint(ours: Places | None, theirs: Places | None) -> bool:

@@ -66,8 +66,8 @@ class PlanFacts:
     @cached_property
     def least_moved(self) -> tuple[int, int, int]:
         """The same of the source, the second source and the result, where they go to DRAM or come from there."""
-        found = {end.side: self.least[end.side] for end in self.ends if end.dma is not None}
-        return found.get(SOURCE, 0), found.get(SECOND, 0), found.get(RESULT, 0)
+        least = {end.side: self.least[end.side] for end in self.ends if end.dma is not None}
+        return least.get(SOURCE, 0), least.get(SECOND, 0), least.get(RESULT, 0)
 
     @cached_property
     def moves(self) -> dict[str, int]:

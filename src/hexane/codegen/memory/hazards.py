@@ -49,7 +49,7 @@ LOADS = (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
 
 
 def touched(plan: Plan, index: int) -> Touched:
-    sources, kept = [], []
+    sources, regions = [], []
     result = (0, 0)
     for end in operands_of(plan, index):
         box = (end.region.base, end.region.base + held(plan, end))
@@ -58,15 +58,15 @@ def touched(plan: Plan, index: int) -> Touched:
             continue
         sources.append(box)
         if end.side == SOURCE and plan.reads.type is SourceType.DMA_KEEP:
-            kept.append(box)
-    return Touched(tuple(sources), tuple(kept), result)
+            regions.append(box)
+    return Touched(tuple(sources), tuple(regions), result)
 
 
 def meets(box: Box, others: Sequence[Box]) -> bool:
     return any(box[0] < end and start < box[1] for start, end in others)
 
 
-def settle(plans: Sequence[Plan], moved: Set[int], *, in_order: bool = False) -> None:
+def settle(plans: Sequence[Plan], movers: Set[int], *, in_order: bool = False) -> None:
     """Alias fields of the tasks that moved, from their regions; the program's first task keeps its own.
 
     ``in_order``: a unit's tasks write one after the other without being told so, as Apple's compiler takes it.
@@ -75,7 +75,7 @@ def settle(plans: Sequence[Plan], moved: Set[int], *, in_order: bool = False) ->
     finished: set[str] = set()  # units whose last task some task has waited for
     for i, plan in enumerate(plans):
         mine = touched(plan, i)
-        if i in moved and i > 0:
+        if i in movers and i > 0:
             reads, writes = _waits(plan, mine, latest, finished, in_order=in_order)
             reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
             if reads != plan.reads.after:

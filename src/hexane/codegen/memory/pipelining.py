@@ -97,14 +97,14 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    made = copy(plan)
-    made.src = made.src2 = made.dst = None
-    made.reads = Reads(SourceType.RESIDENT)
-    return made
+    inside = copy(plan)
+    inside.src = inside.src2 = inside.dst = None
+    inside.reads = Reads(SourceType.RESIDENT)
+    return inside
 
 
-def _take(plan: Plan, made: Plan) -> None:
-    vars(plan).update(vars(made))
+def _take(plan: Plan, replacement: Plan) -> None:
+    vars(plan).update(vars(replacement))
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
@@ -159,8 +159,8 @@ def _can_follow(plan: Plan, limits: Generation) -> bool:
     if plan.src_staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
-        turned = plan.transpose1 or plan.transpose2 or plan.transpose_out
-        return plan.kind in ELEMENTWISE and not turned and not plan.broadcast1
+        transposed = plan.transpose1 or plan.transpose2 or plan.transpose_out
+        return plan.kind in ELEMENTWISE and not transposed and not plan.broadcast1
     if plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1 or plan.pairs:
         return False
     alone = plan.kw == plan.kh == plan.sx == plan.sy == 1 and not (plan.px or plan.py)
@@ -179,9 +179,9 @@ def _hands_over(leader: Plan, follower: Plan) -> bool:
     """True where the follower's first operand is the leader's result, all of it."""
     if follower.reads.type is not SourceType.RESIDENT:
         return False
-    made = next(end for end in operands_of(leader, 0) if end.side == RESULT)
+    result = next(end for end in operands_of(leader, 0) if end.side == RESULT)
     read = next(end for end in operands_of(follower, 1) if end.side == SOURCE)
-    return made.extents == read.extents and made.element == read.element and made.region == read.region
+    return result.extents == read.extents and result.element == read.element and result.region == read.region
 
 
 def _exchange(plan: Plan) -> bool:
@@ -207,15 +207,15 @@ def _passing(plan: Plan, index: int) -> int:
 def _apart(leader: Plan, follower: Plan, index: int) -> bool:
     """True where both may run at once: nothing but the map between them is written by one and touched by the other."""
     before = touched(leader, index - 1)
-    written = touched(follower, index).result
+    writes = touched(follower, index).result
     others = [end for end in operands_of(follower, index) if end.side not in (SOURCE, RESULT)]
     for end in others:
         box = _box(follower, end)
         if meets(box, [before.result]) or (end.passes and meets(box, before.sources)):
             return False
-    if meets(written, before.sources):
+    if meets(writes, before.sources):
         return False
-    return not meets(written, [before.result]) or follower.result == leader.result
+    return not meets(writes, [before.result]) or follower.result == leader.result
 
 
 def _box(plan: Plan, end: TaskOperand) -> tuple[int, int]:

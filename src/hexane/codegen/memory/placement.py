@@ -35,27 +35,27 @@ def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
     plans, room = program.plans, room_of(program)
     if len(plans) < 2:
         return []
-    held, (chosen, pairs) = program.held, program.choice
+    residents, (choice, pairs) = program.held, program.choice
     stays: list[ResidentValue] = []
-    moved: set[int] = set()
+    movers: set[int] = set()
     as_made = program.policy.between and not program.in_stripes
-    torn = set() if as_made else {run for run in held.runs if is_torn(plans, held, run[0])}
+    torn = set() if as_made else {run for run in residents.runs if is_torn(plans, residents, run[0])}
 
     def zone_of(first: int, last: int) -> _Zone:
-        runs = [run for run in held.runs if first <= run[0] <= last]
+        runs = [run for run in residents.runs if first <= run[0] <= last]
         mine = [pair for pair in pairs if first <= pair[0].first <= last]
-        return _Zone(first, last, plans, held, room, runs, mine, program, torn)
+        return _Zone(first, last, plans, residents, room, runs, mine, program, torn)
 
-    for first, last, values in _zones(chosen, held.runs):
-        kept = zone_of(first, last).place(values)
-        stays += kept
-        if kept:
-            moved |= set(range(first, min(last + 2, len(plans))))
+    for first, last, values in _zones(choice, residents.runs):
+        placed = zone_of(first, last).place(values)
+        stays += placed
+        if placed:
+            movers |= set(range(first, min(last + 2, len(plans))))
     for first, last in sorted(torn):
-        if first not in moved or last not in moved:
+        if first not in movers or last not in movers:
             zone_of(first, last).place_groups()
-            moved |= set(range(first, min(last + 2, len(plans))))
-    hazards.settle(plans, moved, in_order=program.policy.between)
+            movers |= set(range(first, min(last + 2, len(plans))))
+    hazards.settle(plans, movers, in_order=program.policy.between)
     return stays
 
 
@@ -150,7 +150,7 @@ class _Zone:
 
     def _try(self, values: list[ResidentValue], leaders: set[int]) -> ResidentValue | None:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
-        turned = {(end.index, end.side): value for value in values for end in value.ends}
+        transposed = {(end.index, end.side): value for value in values for end in value.ends}
         self.blocks = self._blocks(values)
         for block in dict.fromkeys(self.blocks.values()):
             block.last += block.last in leaders and block.last < self.last
@@ -171,9 +171,9 @@ class _Zone:
             )
             for a, b in self.groups
             for cluster in self.held.by_group.get(a, ())
-            if not any((e.index, e.side) in turned for e in cluster.ends)
+            if not any((e.index, e.side) in transposed for e in cluster.ends)
         ]
-        passing_by = self._passing(turned, arena)
+        passing_by = self._passing(transposed, arena)
         distinct = dict.fromkeys(self.blocks.values())
         sources = [block for _, _, row in passing_by.values() for _, block in row]
         refused = arena.place_all([*distinct, *(block for _, block in self.clusters), *sources])
@@ -184,24 +184,24 @@ class _Zone:
         arena.forget(sources)
         self.fits = {}
         for i, (ends, whole, row) in passing_by.items():
-            found = streaming.fit(self.plans[i], ends, arena, whole=whole)
-            self.fits[i] = found or streaming.last_resort(self.plans[i], ends, row, arena, whole=whole)
+            fit = streaming.fit(self.plans[i], ends, arena, whole=whole)
+            self.fits[i] = fit or streaming.last_resort(self.plans[i], ends, row, arena, whole=whole)
         return None
 
     def _passing(
-        self, turned: dict[tuple[int, str], ResidentValue], arena: Arena
+        self, transposed: dict[tuple[int, str], ResidentValue], arena: Arena
     ) -> dict[int, tuple[list[TaskOperand], bool, list[tuple[str, ArenaBlock]]]]:
         """Of each task the ends that only pass through, whether it has to stay whole, and room for its sources."""
-        found = {}
+        streams = {}
         for i in (i for a, b in self.groups for i in range(a, b + 1)):
             plan, stays = self.plans[i], self.program.facts[i].stays
-            ends = [e for e, size in zip(self.held.ends[i], stays) if size is None and (i, e.side) not in turned]
+            ends = [e for e, size in zip(self.held.ends[i], stays) if size is None and (i, e.side) not in transposed]
             if ends:
-                kept = turned.get((i, RESULT))
-                whole = kept is not None and kept.written
+                result = transposed.get((i, RESULT))
+                whole = result is not None and result.written
                 sources, arena.above[i] = streaming.reserved(plan, ends, whole=whole)
-                found[i] = ends, whole, sources
-        return found
+                streams[i] = ends, whole, sources
+        return streams
 
     def _blocks(self, values: Sequence[ResidentValue]) -> dict[ResidentValue, ArenaBlock]:
         """A block for each value, one for a value and that which is written over it."""
@@ -241,8 +241,8 @@ class _Zone:
                         _infer(self.plans[end.index], IN_PLACE)
             for end, region in zip(value.ends, value.regions):
                 make_resident(self.plans[end.index], end, region.at(base + region.base), value)
-        for i, found in self.fits.items():
-            streaming.settle(self.plans[i], found)
+        for i, fit in self.fits.items():
+            streaming.settle(self.plans[i], fit)
         for value in values:
             for i in range(value.first, value.last):
                 plan = self.plans[i]

@@ -70,21 +70,21 @@ def second_moves(plan: Plan) -> bool:
 def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
-    made = copy(plan)
-    made.h, made.hout, made.tile, made.read_rows = source.height, rows.height, rows.height, 0
-    made.src, made.src2, made.dst = src, src2, dst
-    made.macs = plan.macs * rows.height // plan.hout
+    piece = copy(plan)
+    piece.h, piece.hout, piece.tile, piece.read_rows = source.height, rows.height, rows.height, 0
+    piece.src, piece.src2, piece.dst = src, src2, dst
+    piece.macs = plan.macs * rows.height // plan.hout
     if plan.unit == "PE":
-        made.patch = pe_patch(made.w, made.h, operands=1 if plan.kind is PeKind.UNARY else 2)
-        return made
-    made.py = max(0, plan.py - rows.first * plan.sy)
+        piece.patch = pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2)
+        return piece
+    piece.py = max(0, plan.py - rows.first * plan.sy)
     if plan.out_trans:
-        tasks.choose_shape(target, made)
-        end = tasks.ne_source(target, made, 0, after=plan.reads.after)
-        tasks.streams_out(target, made, end, explicit=False, after=plan.writes.after)
-        return made
+        tasks.choose_shape(target, piece)
+        end = tasks.ne_source(target, piece, 0, after=plan.reads.after)
+        tasks.streams_out(target, piece, end, explicit=False, after=plan.writes.after)
+        return piece
     pref, low, s = plan.shape
     if s:
         s = min(s, largest_shape(plan.wout, rows.height))
-        made.shape = (s, s, s) if pref == low == plan.shape[2] else (pref, low, s)
-    return made
+        piece.shape = (s, s, s) if pref == low == plan.shape[2] else (pref, low, s)
+    return piece

@@ -123,10 +123,10 @@ def _form(
 
 def _fewer(pieces: list[StripedRun], over: int) -> list[StripedRun]:
     """Without those that save least for the tasks that they add, until there are ``over`` tasks less."""
-    kept = sorted(pieces, key=lambda p: p.saves / _adds(p))
-    while kept and over > 0:
-        over -= _adds(kept.pop(0))
-    return sorted(kept, key=lambda p: p.first)
+    ranked = sorted(pieces, key=lambda p: p.saves / _adds(p))
+    while ranked and over > 0:
+        over -= _adds(ranked.pop(0))
+    return sorted(ranked, key=lambda p: p.first)
 
 
 def _adds(piece: StripedRun) -> int:

@@ -80,8 +80,8 @@ class ResidencyProgram:
     @cached_property
     def candidates(self) -> list[ResidentValue]:
         """Every tensor that could stay and may."""
-        found = (value for value in self.tensors.values() if isinstance(value, ResidentValue))
-        return [v for v in found if self._may_stay(v)]
+        values = (value for value in self.tensors.values() if isinstance(value, ResidentValue))
+        return [v for v in values if self._may_stay(v)]
 
     def _may_stay(self, value: ResidentValue) -> bool:
         if not self.policy.wanted(value.key) or (value.in_parts and not self.parts):
@@ -128,22 +128,24 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
     A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
     ``hopeful``: the values that come first are taken where they fit by themselves.
     """
-    plans, held, found, free = program.plans, program.held, program.candidates, program.free.copy()
-    chosen: dict[ResidentValue, None] = {}
+    plans, residents, candidates, free = program.plans, program.held, program.candidates, program.free.copy()
+    choice: dict[ResidentValue, None] = {}
     alike: dict[Grid, list[ResidentValue]] = {}  # those of them in parts
     pairs: dict[ResidentValue, ResidentValue] = {}
     tops: set[ResidentValue] = set()  # of the pairs, those that are written over the others
     readers: dict[int, list[ResidentValue]] = {}  # of what is chosen, by task
     writers: dict[int, list[ResidentValue]] = {}
-    made_by = {value.first: value for value in found if not value.loaded and program.parts}
+    made_by = {value.first: value for value in candidates if not value.loaded and program.parts}
     credited: set[int] = set()
-    waiting = [(value.key not in program.first, -value.worth, value.first, i, value) for i, value in enumerate(found)]
+    waiting = [
+        (value.key not in program.first, -value.worth, value.first, i, value) for i, value in enumerate(candidates)
+    ]
     heapify(waiting)
     count = len(waiting)
     while waiting:
         later, *_, value = heappop(waiting)
         if hopeful and value.key in program.late and not value.loaded:
-            value = value.begun(plans, held) or value
+            value = value.begun(plans, residents) or value
         above = None if value.last in writers else made_by.get(value.last)
         if above is not None and (value.last in credited or not _takes_place(value, above, plans)):
             above = None
@@ -156,13 +158,13 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
                 pair = _in_turn(value, alike.get(value.layout.grid, ()), pairs, tops, plans)
             if pair is not None:
                 under, over = pair
-                value = under if over in chosen else over
+                value = under if over in choice else over
                 need = _left(value, free, program, ends)
                 for i in range(over.first, min(under.last, value.last) + 1):
                     need[i - value.first] += value.size
         hoped = hopeful and not later and value.size <= room_of(program) - LEFT
         if min(need) < 0 and not hoped:
-            for shorter in value.parted(plans, held, _full(value, need)):
+            for shorter in value.parted(plans, residents, _full(value, need)):
                 if program.parts or not shorter.in_parts:
                     heappush(waiting, (later, -shorter.worth, shorter.first, count, shorter))
                     count += 1
@@ -173,12 +175,12 @@ def choose(program: ResidencyProgram, *, hopeful: bool = False) -> tuple[list[Re
         free[value.first : value.last + 1] = need
         if above is not None:
             credited.add(value.last)
-        chosen[value] = None
+        choice[value] = None
         if value.in_parts:
             alike.setdefault(value.layout.grid, []).append(value)
         for end in value.ends:
             (writers if end.side == RESULT else readers).setdefault(end.index, []).append(value)
-    return list(chosen), list(pairs.items())
+    return list(choice), list(pairs.items())
 
 
 def _left(value: ResidentValue, free: Sequence[int], program: ResidencyProgram, ends: tuple[int, int]) -> list[int]:
@@ -190,11 +192,11 @@ def _left(value: ResidentValue, free: Sequence[int], program: ResidencyProgram, 
     left = [room - size for room in free[first : last + 1]]
     left[0] += ends[0] * program.least(first, RESULT)
     left[-1] += ends[1] * program.least(last, RESULT)
-    facts, held = program.facts, program.held
+    facts, residents = program.facts, program.held
     gone: list[Cluster] = []
     for end in value.ends:
         i = end.index
-        cluster = held.cluster_of.get((i, end.side)) if i in held.clustered else None
+        cluster = residents.cluster_of.get((i, end.side)) if i in residents.clustered else None
         if cluster is None:
             left[i - first] += facts[i].least[end.side]
         elif cluster not in gone:

@@ -61,9 +61,9 @@ def spills(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Resi
     return tuple(sorted((spill for spill in found if spill.bytes > 0), key=lambda d: -d.bytes))
 
 
-def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[ResidentValue]) -> list[Spill]:
+def _tensors(program: ResidencyProgram, plans: Sequence[Plan], residents: Sequence[ResidentValue]) -> list[Spill]:
     counts: dict[Hashable, _Count] = {}
-    stay = {value.key for value in kept}
+    stay = {value.key for value in residents}
     for i, plan in enumerate(plans):
         ends = tuple(operands_of(plan, i))
         moves = moved_bytes(plan, ends)
@@ -85,11 +85,11 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], kept: Sequence[Re
     tensors = []
     for key, count in counts.items():
         about = program.stored(key)
-        written, read = count.written, count.read
+        writes, read = count.written, count.read
         if about.surface:
-            written, read = _beyond(program, key, written, read)
+            writes, read = _beyond(program, key, writes, read)
         cause, why = max(set(count.causes), key=count.causes.count)
-        tensors.append(Spill(count.name, written, read, cause, why))
+        tensors.append(Spill(count.name, writes, read, cause, why))
     return tensors
 
 
@@ -110,8 +110,8 @@ def _cause(program: ResidencyProgram, key: Hashable, stays: bool) -> tuple[Cause
         return Cause.FORM, value or "its rows come band by band"
     if not _fits_alone(program, value):
         return Cause.SIZE, ""
-    chosen = {other.key for other in program.choice[0]}
-    return (Cause.ROOM, "") if stays or key not in chosen else (Cause.ADDRESS, "")
+    choice = {other.key for other in program.choice[0]}
+    return (Cause.ROOM, "") if stays or key not in choice else (Cause.ADDRESS, "")
 
 
 def _fits_alone(program: ResidencyProgram, value: ResidentValue) -> bool:
@@ -125,26 +125,26 @@ def _fits_alone(program: ResidencyProgram, value: ResidentValue) -> bool:
     return True
 
 
-def _beyond(program: ResidencyProgram, key: Hashable, written: int, read: int) -> tuple[int, int]:
+def _beyond(program: ResidencyProgram, key: Hashable, writes: int, read: int) -> tuple[int, int]:
     """Bytes beyond one writing of an output, or one reading of an input."""
     about = program.stored(key)
     if about.shape is None:
-        return 0, read if written else 0
+        return 0, read if writes else 0
     n, c, h, _, used = about.shape
     once = n * c * h * used
-    return (max(0, written - once), read) if written else (0, max(0, read - once))
+    return (max(0, writes - once), read) if writes else (0, max(0, read - once))
 
 
 def _again(plans: Sequence[Plan]) -> list[Spill]:
     """Kernels and constants that are fetched more than once."""
     kernels, constants = 0, 0
-    seen: set[TaskKernel] = set()
+    kernels_read: set[TaskKernel] = set()
     rows: set[tuple[str, int]] = set()
     for i, plan in enumerate(plans):
         kernel = plan.kernel
         if kernel is not None and kernel.source is None:
-            kernels += sum(dict(zip(kernel.offsets, kernel.sizes)).values()) if kernel in seen else 0
-            seen.add(kernel)
+            kernels += sum(dict(zip(kernel.offsets, kernel.sizes)).values()) if kernel in kernels_read else 0
+            kernels_read.add(kernel)
         for end in operands_of(plan, i):
             if end.dma is not None and end.dma.buffer.space is Space.CONST:
                 row = (plan.op + end.dma.buffer.name, end.dma.offset)

@@ -30,8 +30,8 @@ class Fit:
 
 def least(plan: Plan, ends: Sequence[TaskOperand]) -> int:
     """Bytes that the operands take in the lowest tile."""
-    made = lowest(plan)
-    return sum(bytes_of(made, end) for end in ends)
+    low = lowest(plan)
+    return sum(bytes_of(low, end) for end in ends)
 
 
 def lowest(plan: Plan) -> Plan:
@@ -49,17 +49,17 @@ def reserved(plan: Plan, ends: Sequence[TaskOperand], *, whole: bool) -> tuple[l
 
     ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
     """
-    made = plan if whole else lowest(plan)
-    found, above = [], 0
+    low = plan if whole else lowest(plan)
+    blocks, above = [], 0
     for end in ends:
-        size = align(held(made, end), UNIT)
+        size = align(held(low, end), UNIT)
         if end.side == RESULT:
             above = align(size, 64) + UNIT
         elif end.side == SECOND:
-            found.append((end.side, ArenaBlock(size, end.index, end.index, offset=l2.second_operand_base(0))))
+            blocks.append((end.side, ArenaBlock(size, end.index, end.index, offset=l2.second_operand_base(0))))
         else:
-            found.append((end.side, ArenaBlock(size, end.index, end.index, unit=64)))
-    return found, above
+            blocks.append((end.side, ArenaBlock(size, end.index, end.index, unit=64)))
+    return blocks, above
 
 
 def lowest_tile(plan: Plan) -> int:
@@ -79,11 +79,11 @@ def step(plan: Plan) -> int:
 def replace_tile(plan: Plan, tile: int) -> Plan:
     if tile == plan.tile:
         return plan
-    made = copy(plan)
-    made.tile = tile
+    twin = copy(plan)
+    twin.tile = tile
     if plan.unit == "NE" and plan.writes.type is ResultType.DMA_STREAM:
-        made.writes = replace(plan.writes, automatic=True)
-    return made
+        twin.writes = replace(plan.writes, automatic=True)
+    return twin
 
 
 def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = False) -> Fit | None:
@@ -92,9 +92,9 @@ def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = 
     ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
     """
     index = ends[0].index
-    found = _bases(plan, ends, arena, index)
-    if found is not None:
-        return Fit(plan.tile, found)
+    bases = _bases(plan, ends, arena, index)
+    if bases is not None:
+        return Fit(plan.tile, bases)
     if whole or lowest_tile(plan) == plan.tile:
         return None
     low, high = 1, (plan.tile - 1) // step(plan)
@@ -102,11 +102,11 @@ def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = 
     while low <= high:
         middle = (low + high) // 2
         tile = middle * step(plan)
-        found = _bases(replace_tile(plan, tile), ends, arena, index)
-        if found is None:
+        bases = _bases(replace_tile(plan, tile), ends, arena, index)
+        if bases is None:
             high = middle - 1
         else:
-            best, low = Fit(tile, found), middle + 1
+            best, low = Fit(tile, bases), middle + 1
     return best
 
 
@@ -151,16 +151,16 @@ def _bases(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, index: int) ->
     return bases if at <= arena.room else None
 
 
-def settle(plan: Plan, found: Fit) -> None:
+def settle(plan: Plan, fit: Fit) -> None:
     """Move the operands, and cut the task where it has to be."""
-    if found.tile != plan.tile:
-        plan.tile = found.tile
+    if fit.tile != plan.tile:
+        plan.tile = fit.tile
         if plan.unit == "NE":
             _, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
             plan.read_rows = max(0, read - plan.h)
             if plan.writes.type is ResultType.DMA_STREAM and not plan.writes.automatic:
                 plan.writes = replace(plan.writes, automatic=True)
         plan.evidence, plan.note = Evidence.INFERRED, plan.note or "a tile height that leaves room for other values"
-    for side, base in found.bases.items():
+    for side, base in fit.bases.items():
         automatic = side == RESULT and plan.writes.automatic
         plan.put(side, Region(base) if automatic else plan.region(side).at(base))

@@ -86,7 +86,7 @@ def use_of(end: TaskOperand, key: Hashable, layout: RowLayout) -> Use | None:
 
 def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     """First and last index of every run of tasks that can be cut by rows, of two tasks at least; whole groups."""
-    found = []
+    spans = []
     start = None
     for i, plan in enumerate([*plans, None]):
         alone = plan is not None and by_rows(plan) and (not (i and plans[i - 1].holds) or is_last_of_group(plans, i))
@@ -94,9 +94,9 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
             start = i
         if not alone and start is not None:
             if i - start > 1:
-                found.append((start, i - 1))
+                spans.append((start, i - 1))
             start = None
-    return found
+    return spans
 
 
 def is_last_of_group(plans: Sequence[Plan], i: int) -> bool:

@@ -30,25 +30,25 @@ def unshared(plans: Sequence[Plan], held: ResidentOperands) -> tuple[list[Plan],
     return made, list(held.runs)
 
 
-def _shares_sources_only(plans: Sequence[Plan], held: ResidentOperands, first: int, last: int) -> bool:
+def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, first: int, last: int) -> bool:
     group = plans[first : last + 1]
     if any(plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in for plan in group):
         return False
-    clusters = held.by_group[first]
-    kept = [cluster.kept_source for cluster in clusters]
-    if not clusters or any(end is None for end in kept):
+    clusters = residents.by_group[first]
+    keepers = [cluster.kept_source for cluster in clusters]
+    if not clusters or any(end is None for end in keepers):
         return False
     return all(
         end.side == SOURCE and whole is not None and end.extents == whole.extents and not plans[end.index].small_source
-        for cluster, whole in zip(clusters, kept)
+        for cluster, whole in zip(clusters, keepers)
         for end in cluster.ends
     )
 
 
 def _alone(plan: Plan, keeper: Plan) -> Plan:
-    made = copy(plan)
-    made.src, made.src_hint, made.holds = keeper.src, keeper.src_hint, False
-    made.reads = by_dma(STARTS)
-    made.writes = replace(plan.writes, after=plan.writes.after | STARTS)
-    assert made.reads.type is SourceType.DMA_STREAM
-    return made
+    single = copy(plan)
+    single.src, single.src_hint, single.holds = keeper.src, keeper.src_hint, False
+    single.reads = by_dma(STARTS)
+    single.writes = replace(plan.writes, after=plan.writes.after | STARTS)
+    assert single.reads.type is SourceType.DMA_STREAM
+    return single

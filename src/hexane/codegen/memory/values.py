@@ -63,8 +63,8 @@ class ResidentValue:
     @cached_property
     def regions(self) -> list[Region]:
         """Of each end, counted from the value's own base."""
-        found = [self.layout.region(w, e.extents, e.element) for w, e in zip(self.walks, self.ends)]
-        return [region for region in found if region is not None]
+        candidates = [self.layout.region(w, e.extents, e.element) for w, e in zip(self.walks, self.ends)]
+        return [region for region in candidates if region is not None]
 
     @cached_property
     def places(self) -> list[Places | None]:
@@ -115,8 +115,8 @@ class ResidentValue:
 
     def _take(self, names: tuple[str, ...], other: ResidentValue) -> None:
         """Facts of another value that hold for this one."""
-        found = vars(other)
-        vars(self).update({name: found[name] for name in names if name in found})
+        values = vars(other)
+        vars(self).update({name: values[name] for name in names if name in values})
 
     def laid_out(self, layout: RowLayout) -> ResidentValue:
         """The same in another layout of the same grid."""
@@ -125,7 +125,7 @@ class ResidentValue:
         return value
 
     def parted(
-        self, plans: Sequence[Plan], held: ResidentOperands, full: tuple[int, int] | None = None
+        self, plans: Sequence[Plan], residents: ResidentOperands, full: tuple[int, int] | None = None
     ) -> list[ResidentValue]:
         """Shorter stays instead: up to tasks that have no room for it, and from the first reader behind them on.
 
@@ -137,7 +137,9 @@ class ResidentValue:
                 return []
             cut = readers[(len(readers) - 1) // 2]
             full = cut + 1, cut
-        return [part for part in (self._until(full[0], plans, held), self._from(full[1], plans, held)) if part]
+        return [
+            part for part in (self._until(full[0], plans, residents), self._from(full[1], plans, residents)) if part
+        ]
 
     @cached_property
     def grows(self) -> bool:
@@ -145,37 +147,39 @@ class ResidentValue:
         sides = [end.side == RESULT for end in self.ends]
         return False in sides and True in sides[sides.index(False) :]
 
-    def begun(self, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
+    def begun(self, plans: Sequence[Plan], residents: ResidentOperands) -> ResidentValue | None:
         """The stay from its first readers on, of a tensor that grows."""
-        return self._from(self.first, plans, held) if self.grows else None
+        return self._from(self.first, plans, residents) if self.grows else None
 
-    def _until(self, index: int, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
+    def _until(self, index: int, plans: Sequence[Plan], residents: ResidentOperands) -> ResidentValue | None:
         """The stay up to the last end before a task; what is written goes to DRAM too."""
         rows = [(end, walk) for end, walk in zip(self.ends, self.walks) if end.index < index]
-        if sum(end.side != RESULT for end, _ in rows) <= self.loaded or self._cuts_cluster(rows[-1][0].index, held):
+        if sum(end.side != RESULT for end, _ in rows) <= self.loaded or self._cuts_cluster(
+            rows[-1][0].index, residents
+        ):
             return None
-        written = any(end.side == RESULT for end, _ in rows)
-        if written and not all(_may_turn(plans[end.index], end, held, True) for end, _ in rows):
+        produced = any(end.side == RESULT for end, _ in rows)
+        if produced and not all(_may_turn(plans[end.index], end, residents, True) for end, _ in rows):
             return None
         ends, walks = (list(column) for column in zip(*rows))
-        return ResidentValue(self.key, self.layout, ends, walks, written, self.loaded)
+        return ResidentValue(self.key, self.layout, ends, walks, produced, self.loaded)
 
-    def _from(self, index: int, plans: Sequence[Plan], held: ResidentOperands) -> ResidentValue | None:
+    def _from(self, index: int, plans: Sequence[Plan], residents: ResidentOperands) -> ResidentValue | None:
         """The stay from the first reader behind a task on that brings what is there by then, or its first rows."""
         readers = (place for place, end in enumerate(self.ends) if end.index > index and end.side == SOURCE)
         for place in islice(readers, MOST_BEGINS):
             count = loads(place, plans, self)
             if count:
-                if self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
+                if self._cuts_cluster(self.ends[max(place - 1, 0)].index, residents):
                     return None
                 return ResidentValue(
                     self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=count
                 )
         return None
 
-    def _cuts_cluster(self, last: int, held: ResidentOperands) -> bool:
+    def _cuts_cluster(self, last: int, residents: ResidentOperands) -> bool:
         """True where tasks on both sides of the end of ``last`` share a place that a recipe gave."""
-        clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
+        clusters = [residents.cluster_of.get((end.index, end.side)) for end in self.ends]
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
 
@@ -206,19 +210,19 @@ def loads(place: int, plans: Sequence[Plan], value: ResidentValue) -> int:
         return int(_loads_alone(place, plans, value))
     times = Counter(end.index for end in value.ends)
     places: list[Places | None] = []
-    made: list[Places | None] = []
+    sources: list[Places | None] = []
     for i in range(place, len(value.ends)):
         end, mine = value.ends[i], value.places[i]
         if end.side == RESULT:
             if not all(are_disjoint(mine, other) for other in before):
                 return 0
-            made.append(mine)
+            sources.append(mine)
             continue
         if (
             len(places) == MOST_LOADERS
             or times[end.index] > 1
             or not _can_bring(end, plans)
-            or not all(are_disjoint(mine, other) for other in made)
+            or not all(are_disjoint(mine, other) for other in sources)
         ):
             return 0
         places.append(mine)
@@ -278,7 +282,7 @@ BACK = "no task brings all of it from DRAM"
 
 def values_of(
     plans: Sequence[Plan],
-    held: ResidentOperands,
+    residents: ResidentOperands,
     identity: Identity,
     stored: Callable[[Hashable], Stored],
     choices: Choices,
@@ -297,47 +301,50 @@ def values_of(
         facts = memo.of(plan)
         if facts.names is None:
             facts.names = [None if end.dma is None else identity(end.dma.buffer, i) for end in facts.ends]
-        for end, name in zip(held.ends[i], facts.names):
+        for end, name in zip(residents.ends[i], facts.names):
             if end.dma is not None:
                 uses.setdefault(name, []).append(end)
     index_of = {plan: i for i, plan in enumerate(plans)}
-    found: dict[Hashable, ResidentValue | str] = {}
+    values: dict[Hashable, ResidentValue | str] = {}
     for key, ends in uses.items():
         if key is None or key in pinned:
             continue
-        name = key, _users(ends, plans, held)
+        name = key, _users(ends, plans, residents)
         if name not in memo.tensors:
-            value = _value(key, ends, plans, held, stored(key), choices)
+            value = _value(key, ends, plans, residents, stored(key), choices)
             users = [] if isinstance(value, str) else [plans[end.index] for end in value.ends]
             memo.tensors[name] = value, users
         value, users = memo.tensors[name]
         if not isinstance(value, str):
             value = value.at([index_of[user] for user in users])
             memo.tensors[name] = value, users  # the next form has most tasks where this one has them
-        found[key] = value
-    return {key: pinned.get(key) or found[key] for key in uses if key is not None}
+        values[key] = value
+    return {key: pinned.get(key) or values[key] for key in uses if key is not None}
 
 
-def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], held: ResidentOperands) -> Hashable:
+def _users(ends: Sequence[TaskOperand], plans: Sequence[Plan], residents: ResidentOperands) -> Hashable:
     """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
-    found: list[Hashable] = []
+    users: list[Hashable] = []
     for end in ends:
-        found += plans[end.index], end.side
-        if end.index in held.clustered and (cluster := held.cluster_of.get((end.index, end.side))) is not None:
-            found.append(tuple((plans[other.index], other.side) for other in cluster.ends))
-    return tuple(found)
+        users += plans[end.index], end.side
+        if (
+            end.index in residents.clustered
+            and (cluster := residents.cluster_of.get((end.index, end.side))) is not None
+        ):
+            users.append(tuple((plans[other.index], other.side) for other in cluster.ends))
+    return tuple(users)
 
 
 def _value(
     key: Hashable,
     ends: list[TaskOperand],
     plans: Sequence[Plan],
-    held: ResidentOperands,
+    residents: ResidentOperands,
     about: Stored,
     choices: Choices,
 ) -> ResidentValue | str:
     produced = ends[0].side == RESULT
-    written = about.surface and produced
+    from_task = about.surface and produced
     if len(ends) < 2 or all(end.side == RESULT for end in ends):
         return ONCE
     grid = None
@@ -352,23 +359,23 @@ def _value(
         regions = list(_regions(plain, ends))
     if None in regions:
         return STEPS
-    if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
+    if any(not _may_turn(plans[end.index], end, residents, from_task) for end in ends):
         return PLACED
     layout = RowLayout(plain.grid, _pad(plain, ends, regions, plans, choices))
-    rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
+    rows = [(other, end.dma) for end in ends for other in _followers(end, residents) if end.dma is not None]
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
-    kept, walks = (list(column) for column in zip(*rows))
-    value = ResidentValue(key, layout, kept, walks, written, loaded=int(not produced))
-    if not layout.pad and kept == ends:
+    parts, walks = (list(column) for column in zip(*rows))
+    value = ResidentValue(key, layout, parts, walks, from_task, loaded=int(not produced))
+    if not layout.pad and parts == ends:
         value.regions = [region for region in regions if region is not None]
-    elif len(value.regions) < len(kept):
+    elif len(value.regions) < len(parts):
         return STEPS
     return value if produced or _loads_alone(0, plans, value) else BACK
 
 
-def _followers(end: TaskOperand, held: ResidentOperands) -> list[TaskOperand]:
+def _followers(end: TaskOperand, residents: ResidentOperands) -> list[TaskOperand]:
     """The end, and those that read the region in which its task keeps the operand."""
-    cluster = held.cluster_of.get((end.index, end.side))
+    cluster = residents.cluster_of.get((end.index, end.side))
     return [end] if cluster is None else cluster.ends
 
 
@@ -376,18 +383,18 @@ def _regions(layout: RowLayout, ends: Sequence[TaskOperand]) -> Iterator[Region 
     """Of each end, up to the first that has none."""
     for end in ends:
         assert end.dma is not None
-        found = layout.region(end.dma, end.extents, end.element)
-        yield found
-        if found is None:
+        region = layout.region(end.dma, end.extents, end.element)
+        yield region
+        if region is None:
             return
 
 
-def _may_turn(plan: Plan, end: TaskOperand, held: ResidentOperands, written: bool) -> bool:
+def _may_turn(plan: Plan, end: TaskOperand, residents: ResidentOperands, produced: bool) -> bool:
     """True where the task can find or leave this operand in L2 instead."""
-    cluster = held.cluster_of.get((end.index, end.side))
+    cluster = residents.cluster_of.get((end.index, end.side))
     if end.side == RESULT:
         alone = cluster is None or cluster.ends == [end]
-        return alone and not (written and plan.tile < plan.hout)
+        return alone and not (produced and plan.tile < plan.hout)
     if end.side == SOURCE and plan.reads.type is SourceType.DMA_KEEP:
         return cluster is not None and cluster.kept_source is end
     return True

@@ -74,7 +74,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
         or max(q.k, n) * lanes * 2 > fragment.limits.kernel_bytes_per_core
     ):
         raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's L2 buffer", code=Reason.MEMORY)
-    staged = matmul.stage(fragment, q, lanes, turned=False, planar=True)
+    staged = matmul.stage(fragment, q, lanes, transposed=False, planar=True)
     copy = fragment.plans[0]
 
     turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True, src=k.walk())
@@ -82,13 +82,13 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     base = line + size
     end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
     turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
-    turned = Region(base, odd, columns, columns)
-    fragment.stay(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
+    target = Region(base, odd, columns, columns)
+    fragment.stay(turn, target, after=After.NE | matmul.hazard(base, base + columns, copy))
 
     scores = matmul.kernel_product(fragment.target, staged, m, q.k, n, scale)
     scores.dtid = 0
     matmul.choose_joint_shape(fragment.target, scores)
-    tasks.resident(scores, turned, After.FOLLOWS_NE)
+    tasks.resident(scores, target, After.FOLLOWS_NE)
     fragment.stay(scores, region, after=After.NOTHING)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=turned_values)

@@ -82,11 +82,11 @@ def _product(
         each = next(
             c for c in range(batch, 0, -1) if (batch % c == 0 and c * kernel.group_stride <= KERNELS_PER_TASK) or c == 1
         )
-    held, end = None, 0
+    region, end = None, 0
     source = _rows(w)
     if turned_y:
-        held, end = _turn(fragment, w, staging)
-        if held is None:
+        region, end = _turn(fragment, w, staging)
+        if region is None:
             source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
         plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
@@ -96,9 +96,9 @@ def _product(
         plan.dst = _rows(y).moved(first * y.plane)
         plan.macs = each * m * n * k
         last = first == batch - each
-        if held is not None:
+        if region is not None:
             tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
-            tasks.resident(plan, replace(held, base=first * held.group), After.NE_RESULT if last else After.NOTHING)
+            tasks.resident(plan, replace(region, base=first * region.group), After.NE_RESULT if last else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
             plan.holds = first > 0
         else:
@@ -136,18 +136,18 @@ def _from_surface(target: Target, x: Tensor, m: int, k: int) -> TaskKernel:
     )
 
 
-def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) -> Plan:
+def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, transposed: bool) -> Plan:
     """x to scratch as ``[batch][M / lanes][K][lanes]``: the layout of kernels."""
     plane = align(2 * lanes * k, 64)
     group = ceil_div(m, lanes) * plane
     buffer = fragment.workspace(x.n * group)
     walk = Dma(buffer, 0, plane, plane, group, group, interleave=lanes)
-    if turned:
+    if transposed:
         plan = tasks.copy_plan(fragment.target, k, 1, m, groups=x.n, out_trans=True)
     else:
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
     plan.src, plan.dst = _rows(x), walk
-    if turned:
+    if transposed:
         end = fragment.bring(plan, 0)
     else:
         end = tasks.pe_source(plan, 0)

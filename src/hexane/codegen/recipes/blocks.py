@@ -221,8 +221,8 @@ def packed(
         raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op", code=Reason.MEMORY)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
     layout = replace(coded.layout(layout), mask_elements=target.choices.mask_elements)
-    made = coded.pack(layout, bias, epilogue.table)
-    return TaskKernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
+    packing = coded.pack(layout, bias, epilogue.table)
+    return TaskKernel(packing.data, packing.offsets, packing.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
 
 def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:

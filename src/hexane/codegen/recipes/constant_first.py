@@ -52,8 +52,8 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
             "more than a factor behind a product with a constant first operand", code=Reason.CONSTANT
         )
     values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
-    turned = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
-    weights = Product(Weights(turned), None, 0.0, epilogue)
+    rows = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
+    weights = Product(Weights(rows), None, 0.0, epilogue)
     x, out = context.tensor(y), context.tensor(ops[-1].output)
     fragment = Fragment(context)
     kernels: Kernels = {}
@@ -66,10 +66,10 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _direct(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, kernels: Kernels) -> None:
     """x is [K, N]: its rows are the input channels."""
-    held = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
+    source = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=False):
-        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=False)
+        plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=False)
         plan.src = x.walk()
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
         settle(fragment.target, plan)
@@ -82,15 +82,15 @@ def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
     fragment.need_room(
         x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k), f"a transposed operand of {x.m} x {x.k}"
     )
-    held = turn_in(fragment, x)
-    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=False)
+    source = turn_in(fragment, x)
+    blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=False)
     for i, block in enumerate(blocks):
-        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=False)
+        plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=False)
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
         if i == 0:
-            plan.src, plan.src_staged = held.walk, True
+            plan.src, plan.src_staged = source.walk, True
         settle(fragment.target, plan)
-        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
-        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
+        plan.result, plan.writes = Region(source.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         fragment.add(plan)

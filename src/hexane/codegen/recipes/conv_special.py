@@ -82,12 +82,12 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     channel = l2.channel_stride(2 * plan.wout)
-    held = l2.resident_region(0, y.c, channel)
-    end = tasks.ne_source(fragment.target, plan, y.h * held.row)
-    fragment.stay(plan, held)
+    region = l2.resident_region(0, y.c, channel)
+    end = tasks.ne_source(fragment.target, plan, y.h * region.row)
+    fragment.stay(plan, region)
     crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, dst=y.dma())
     crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
-    tasks.resident(crop, held, After.FOLLOWS_NE)
+    tasks.resident(crop, region, After.FOLLOWS_NE)
     crop.result, crop.writes = Region(end), l2.AUTOMATIC
     fragment.add(crop)
     return fragment

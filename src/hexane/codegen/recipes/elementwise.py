@@ -146,11 +146,11 @@ def broadcast_axes(small: Tensor, big: Tensor) -> Axes:
 
 def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1, 1)) -> Axes:
     """The axes W, H, C for which a pair of extents is (1, more than 1)."""
-    found = Axes.NONE
+    axes = Axes.NONE
     for axis, (small, big) in ((Axes.W, w), (Axes.H, h), (Axes.C, c)):
         if small == 1 and big > 1:
-            found |= axis
-    return found
+            axes |= axis
+    return axes
 
 
 def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment: Fragment) -> Fragment:
@@ -240,11 +240,11 @@ def against_small(fragment: Fragment, op: str, big: Tensor, small: Tensor, out: 
     return fragment
 
 
-def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, held: Region, base: int) -> Plan:
+def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, resident: Region, base: int) -> Plan:
     """Source 1 by DMA, source 2 resident in L2."""
     plan.src, plan.dst = big.dma(), out.dma()
     end = tasks.pe_source(plan, base, after=After.NE)
-    plan.source2 = held
+    plan.source2 = resident
     tasks.streams_out(target, plan, end, after=After.NOTHING)
     tasks.fit_pe(target, plan)
     return plan

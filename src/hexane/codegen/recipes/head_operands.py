@@ -127,7 +127,7 @@ def of_tokens(fragment: Fragment, x: Heads, lanes: int) -> Kernels:
     total = x.tokens // lanes * step
     kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
     groups = 1 if x.side_by_side or x.columns else x.heads
-    _fill(fragment, x, kernels, groups, total, turned=x.columns)
+    _fill(fragment, x, kernels, groups, total, transposed=x.columns)
     return kernels
 
 
@@ -140,11 +140,11 @@ def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kerne
     total = blocks * x.heads * line
     kernels = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
     groups = 1 if (x.side_by_side or x.columns) and not grouped else x.heads
-    _fill(fragment, x, kernels, groups, total, turned=not x.columns)
+    _fill(fragment, x, kernels, groups, total, transposed=not x.columns)
     return kernels
 
 
-def _fill(fragment: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:
+def _fill(fragment: Fragment, x: Heads, kernels: Kernels, groups: int, total: int, *, transposed: bool) -> None:
     """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W. Rows of more bytes than L2
     go some tokens at a time."""
     room = fragment.limits.l2_bytes - l2.RESULT_ROOM - STAGING
@@ -153,23 +153,25 @@ def _fill(fragment: Fragment, x: Heads, found: Kernels, groups: int, total: int,
         raise UnsupportedError("heads of which not even a few rows fit L2", code=Reason.MEMORY)
     for first in range(0, x.tokens, most):
         part = x if most == x.tokens else x.part(first, min(most, x.tokens - first))
-        _fill_from(fragment, part, found, first, (groups, total), turned=turned)
+        _fill_from(fragment, part, kernels, first, (groups, total), transposed=transposed)
 
 
-def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tuple[int, int], *, turned: bool) -> None:
+def _fill_from(
+    fragment: Fragment, x: Heads, kernels: Kernels, first: int, way: tuple[int, int], *, transposed: bool
+) -> None:
     """The same of these tokens, of which the first is the ``first``; ``way``: groups of the copy, bytes of all."""
     groups, total = way
     each = x.heads // groups
     channels, width = (x.dims * each, x.tokens) if x.columns else (x.tokens, x.dims * each)
-    if turned:
+    if transposed:
         plan = tasks.copy_plan(fragment.target, channels, 1, width, groups=groups, out_trans=True)
     else:
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
     plan.src = x.walk(groups)
-    group = total if groups == 1 else found.head
-    walk = found.from_token(first)
-    plan.dst = replace(walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
-    if turned:
+    group = total if groups == 1 else kernels.head
+    walk = kernels.from_token(first)
+    plan.dst = replace(walk, row=kernels.step, plane=kernels.step, depth=total, group=group, interleave=kernels.lanes)
+    if transposed:
         end = fragment.bring(plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
@@ -178,5 +180,5 @@ def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tu
     fragment.send(plan, end, explicit=False)
     if groups > 1:
         plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
-    if first or x.tokens < (found.rows if found.by_token else found.length):
+    if first or x.tokens < (kernels.rows if kernels.by_token else kernels.length):
         plan.evidence, plan.note = Evidence.INFERRED, "some tokens at a time"

@@ -52,17 +52,21 @@ def attention_of_heads(op: Op, context: Context) -> tuple[Op, ...] | None:
     scores = list(uses_of(op))[-1]
     if scores.type != "matmul" or not context.on.keys_as_channels:
         return None
-    found = attention_from(scores, -2)
-    if found is None or not found.scores.arg("transpose_y") or found.scores.arg("transpose_x"):
+    attention = attention_from(scores, -2)
+    if attention is None or not attention.scores.arg("transpose_y") or attention.scores.arg("transpose_x"):
         if op.type not in ("reshape", "transpose"):
             return None
-        found = _whose_values(scores)  # the moves of v lead to the second product
-        if found is None:
+        attention = _whose_values(scores)  # the moves of v lead to the second product
+        if attention is None:
             return None
-    if not found.result.arg("transpose_x") or found.result.arg("transpose_y") or len(found.result.output.shape) != 4:
+    if (
+        not attention.result.arg("transpose_x")
+        or attention.result.arg("transpose_y")
+        or len(attention.result.output.shape) != 4
+    ):
         return None
-    around = [*_operand_moves(found), *found.ops]
-    joined = follows(found.result, "reshape")
+    around = [*_operand_moves(attention), *attention.ops]
+    joined = follows(attention.result, "reshape")
     if joined is not None and _joins(joined):
         around.append(joined)
     if op not in around:
@@ -82,12 +86,12 @@ def _whose_values(result: Op) -> Attention | None:
             before = next((o for o in (x, y) if o is not None and o.type in ("matmul", "mul")), None)
     if before is None or before.type != "matmul":
         return None
-    found = attention_from(before, -2)
-    return found if found is not None and found.result is result else None
+    attention = attention_from(before, -2)
+    return attention if attention is not None and attention.result is result else None
 
 
-def _operand_moves(found: Attention) -> list[Op]:
-    operands = (found.scores.arg("x"), found.scores.arg("y"), found.result.arg("x"))
+def _operand_moves(attention: Attention) -> list[Op]:
+    operands = (attention.scores.arg("x"), attention.scores.arg("y"), attention.result.arg("x"))
     return [move for value in operands for move in moves_of(value)]
 
 
@@ -101,9 +105,9 @@ def _joins(op: Op) -> bool:
 def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     """Attention of several heads with keys as channels, scores and weights in L2."""
     scores = next(op for op in ops if op.type == "matmul")
-    found = attention_from(scores, -2)
-    assert found is not None  # it matched
-    q, k, v, mask = scores.arg("y"), scores.arg("x"), found.result.arg("x"), mask_of(found)
+    attention = attention_from(scores, -2)
+    assert attention is not None  # it matched
+    q, k, v, mask = scores.arg("y"), scores.arg("x"), attention.result.arg("x"), mask_of(attention)
     need_fp16(q, k, v, *([] if mask is None else [mask]))
     if q.shape[0] != 1:
         raise UnsupportedError("heads of several images", code=Reason.BATCH)
@@ -111,7 +115,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     sizes = Sizes(heads, queries, k.shape[2], dims, 0 if mask is None else 1)
     if not sizes.suits(context) or (mask is not None and tuple(mask.shape) != (1, 1, sizes.keys, queries)):
         raise UnsupportedError("heads or a mask of another form", code=Reason.EXTENT)
-    out = context.tensor(found.result.output)
+    out = context.tensor(attention.result.output)
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     fragment = Fragment(context)
@@ -127,7 +131,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
             lanes_of(dims, context.limits.cores),
             grouped=grouped and not context.choices.steps_kernels,
         ),
-        1.0 if found.scale is None else factor_of(found.scale) or 0.0,
+        1.0 if attention.scale is None else factor_of(attention.scale) or 0.0,
         at_once,
         grouped,
     )
@@ -219,10 +223,10 @@ class _Around:
         end = tasks.ne_source(self.fragment.target, plan, size)
         if end > self.fragment.limits.l2_bytes:
             raise UnsupportedError("queries that do not fit the engine's L2 buffer", code=Reason.MEMORY)
-        held = Region(0, self.odd, size, size)
+        region = Region(0, self.odd, size, size)
         if groups > 1:
-            held = replace(self.columns, group=self.columns.row)
-        self.fragment.stay(plan, held)
+            region = replace(self.columns, group=self.columns.row)
+        self.fragment.stay(plan, region)
         if groups > 1:
             plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
 
@@ -240,9 +244,9 @@ class _Around:
             return
         for i in range(count):
             self._scores(head + i, replace(self.first, base=self.first.base + i * self.row))
-        held = self._weights(count)
+        region = self._weights(count)
         for i in range(count):
-            self._result(head + i, replace(held, base=held.base + i * self.row), last=i == count - 1)
+            self._result(head + i, replace(region, base=region.base + i * self.row), last=i == count - 1)
 
     def _grouped(self, head: int, count: int) -> None:
         """The same with one product for all heads before the softmax, and one behind it."""
@@ -260,7 +264,7 @@ class _Around:
         self._of_queries(scores, head)
         self.begun = True
         self.fragment.stay(scores, self._by_head(self.first), after=After.NOTHING)
-        held = self._weights(count)
+        region = self._weights(count)
         plan = _product(
             self.v.of_groups(self.fragment.target, head, count),
             self.v.lanes,
@@ -272,7 +276,7 @@ class _Around:
         plan.groups, plan.macs = count, count * plan.macs
         plan.dst = Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
         tasks.choose_shape(self.fragment.target, plan)
-        tasks.resident(plan, self._by_head(held), After.PE_RESULT)
+        tasks.resident(plan, self._by_head(region), After.PE_RESULT)
         self._sends(plan)
         plan.holds = head + count < sizes.heads
         self.fragment.add(plan)
@@ -301,12 +305,12 @@ class _Around:
 
     def _weights(self, count: int) -> Region:
         """Mask and softmax of the scores in L2; where the weights are."""
-        held, spare = self.first, self.second
+        region, spare = self.first, self.second
         if self.sizes.mask_heads:
             self._plus_mask(count)
-            held, spare = spare, held
-        self._softmax(held, spare, count)
-        return held
+            region, spare = spare, region
+        self._softmax(region, spare, count)
+        return region
 
     def _scores(self, head: int, region: Region) -> None:
         sizes = self.sizes
@@ -324,45 +328,45 @@ class _Around:
         tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
         self.fragment.stay(plan, self.second, after=After.NOTHING)
 
-    def _softmax(self, held: Region, spare: Region, count: int) -> None:
+    def _softmax(self, region: Region, spare: Region, count: int) -> None:
         """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
         n, m, fragment = self.sizes.keys, self.sizes.queries, self.fragment
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
-        fragment.add(*self._maxima(held, spare, count, after))
-        powers_and_reciprocals(fragment, (n, count, m), held, self.small, spare)
+        fragment.add(*self._maxima(region, spare, count, after))
+        powers_and_reciprocals(fragment, (n, count, m), region, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
         tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
-        fragment.stay(weights, held, after=After.NOTHING)
+        fragment.stay(weights, region, after=After.NOTHING)
 
-    def _maxima(self, held: Region, spare: Region, count: int, after: After) -> list[Plan]:
+    def _maxima(self, region: Region, spare: Region, count: int, after: After) -> list[Plan]:
         """The largest score of every query: halves of the keys against each other as often as that is cheaper.
 
         A maximum over channels takes the cores about four times as long as a planar maximum of two operands.
         """
         if count not in self.halvings:
             self.halvings[count] = (
-                self._best_halvings(held, spare, count, after) if self.fragment.context.on.halved_maxima else 0
+                self._best_halvings(region, spare, count, after) if self.fragment.context.on.halved_maxima else 0
             )
-        return self._halved(held, spare, count, after, self.halvings[count])
+        return self._halved(region, spare, count, after, self.halvings[count])
 
-    def _best_halvings(self, held: Region, spare: Region, count: int, after: After) -> int:
+    def _best_halvings(self, region: Region, spare: Region, count: int, after: After) -> int:
         """Number of halvings that take the least time; the place of the scores of so many heads does not matter."""
-        best, least = 0, price_us(self._halved(held, spare, count, after, 0), self.chip)
+        best, least = 0, price_us(self._halved(region, spare, count, after, 0), self.chip)
         for times in range(1, MOST_HALVES + 1):
             if self.sizes.keys >> times < 2:
                 break
-            price = price_us(self._halved(held, spare, count, after, times), self.chip)
+            price = price_us(self._halved(region, spare, count, after, times), self.chip)
             if price < WORTH_A_HALVING * least:
                 best, least = times, price
         return best
 
-    def _halved(self, held: Region, spare: Region, count: int, after: After, times: int) -> list[Plan]:
+    def _halved(self, first: Region, spare: Region, count: int, after: After, times: int) -> list[Plan]:
         """So many halvings through ``spare``, one behind the other, then one maximum over the channels left.
 
         Of an odd number both halves have the one in the middle.
         """
         m, n, at, plans = self.sizes.queries, self.sizes.keys, 0, []
-        region = held
+        region = first
         for i in range(times):
             half = ceil_div(n, 2)
             plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
@@ -375,8 +379,8 @@ class _Around:
             at += half
         top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
         s = largest_shape(m, count)
-        kept = min(4, s + (m < 16))
-        top.shape = (kept, kept, kept)
+        size = min(4, s + (m < 16))
+        top.shape = (size, size, size)
         tasks.resident(top, region, after if not times else After.PE_RESULT)
         tasks.stays(top, self.small, after=After.NOTHING)
         return [*plans, top]
@@ -404,9 +408,9 @@ def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: f
 
 def _blocks(rows: int, lanes: int) -> list[tuple[int, int]]:
     """(first, count): as many rows as all cores take at once, then as half of them do, and so on."""
-    found, at = [], 0
+    blocks, at = [], 0
     for cores in (16, 8, 4, 2, 1):
         while rows - at >= cores * lanes:
-            found.append((at, cores * lanes))
+            blocks.append((at, cores * lanes))
             at += cores * lanes
-    return found
+    return blocks

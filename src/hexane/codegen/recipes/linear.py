@@ -61,10 +61,10 @@ def with_bias(op: Op, context: Context) -> tuple[Op, ...]:
 
 
 def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]:
-    found = matrix_operands(ops[0])
-    if found is None:
+    operands = matrix_operands(ops[0])
+    if operands is None:
         raise UnsupportedError("the second operand is computed", code=Reason.COMPUTED)
-    x, transposed, values, bias = found
+    x, transposed, values, bias = operands
     need_fp16(x)
     if any(value.dtype == "fp64" for value in ops[0].operands()):
         raise UnsupportedError("weights of float64", hint="give them as float32", code=Reason.ELEMENT_TYPE)
@@ -83,8 +83,8 @@ def _stream(op: Op, target: Target) -> Stream | None:
     if stream is None or stream.stored is None:
         return stream
     stored = stream.stored.reshape(stream.stored.shape[-2:])
-    turned = op.type == "matmul" and not op.arg("transpose_y")
-    return replace(stream, stored=np.ascontiguousarray(stored.T if turned else stored))
+    transposed = op.type == "matmul" and not op.arg("transpose_y")
+    return replace(stream, stored=np.ascontiguousarray(stored.T if transposed else stored))
 
 
 @recipe("matmul", "linear", match=with_bias, shrinks=True)
@@ -228,20 +228,20 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
     return Region(base, channel, block + pad, block)
 
 
-def _staged(fragment: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> TransposedMap:
+def _staged(fragment: Fragment, plan: Plan, source: Region, walk: Dma, source_end: int) -> TransposedMap:
     plan.dst, plan.dst_staged = walk, True
-    fragment.stay(plan, held)
-    end = held.base + plan.hout * held.row
-    return TransposedMap(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
+    fragment.stay(plan, source)
+    end = source.base + plan.hout * source.row
+    return TransposedMap(source, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
 
-def fold_out(fragment: Fragment, held: Region, m: int, y: MatrixRows) -> None:
+def fold_out(fragment: Fragment, region: Region, m: int, y: MatrixRows) -> None:
     """T2 of a folded product: from pixels back to rows."""
     plan = tasks.copy_plan(fragment.target, m, 1, y.k, dst=y.walk())
     tasks.choose_shape(fragment.target, plan)
-    size = m * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, size, size), After.NE_RESULT)
-    plan.result, plan.writes = Region(held.base + size), l2.AUTOMATIC
+    size = m * region.channel
+    tasks.resident(plan, Region(region.base, region.channel, size, size), After.NE_RESULT)
+    plan.result, plan.writes = Region(region.base + size), l2.AUTOMATIC
     fragment.add(plan)
 
 
@@ -251,10 +251,10 @@ def blocks_for(target: Target, weights: Product, h: int, w: int, *, transposed: 
 
 
 def block_plan(
-    target: Target, held: TransposedMap, weights: Product, block: ChannelBlock, kernels: Kernels, *, out_trans: bool
+    target: Target, source: TransposedMap, weights: Product, block: ChannelBlock, kernels: Kernels, *, out_trans: bool
 ) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
-    plan = dense_block(target, weights, block, held.w, out_trans=out_trans, height=held.h)
+    plan = dense_block(target, weights, block, source.w, out_trans=out_trans, height=source.h)
     plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
     return plan
 
@@ -264,32 +264,32 @@ def settle(target: Target, plan: Plan) -> None:
     tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
 
 
-def products(fragment: Fragment, held: TransposedMap, weights: Product, y: MatrixRows, kernels: Kernels) -> None:
+def products(fragment: Fragment, source: TransposedMap, weights: Product, y: MatrixRows, kernels: Kernels) -> None:
     """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
-    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=True)
+    blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
+        plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
-        if i == 0 and held.walk is not None:
-            plan.src, plan.src_staged = held.walk, True
+        if i == 0 and source.walk is not None:
+            plan.src, plan.src_staged = source.walk, True
         settle(fragment.target, plan)
-        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
-        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
+        plan.result, plan.writes = Region(source.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         fragment.add(plan)
 
 
-def folded_products(fragment: Fragment, held: TransposedMap, weights: Product, base: int, kernels: Kernels) -> Region:
+def folded_products(fragment: Fragment, source: TransposedMap, weights: Product, base: int, kernels: Kernels) -> Region:
     """T1 of a folded product: result [h][8 px][N channels along W], which stays in L2 at ``base``."""
     channel = l2.channel_stride(weights.n)
-    region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
-    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=True)
+    region = Region(base, channel, FOLD * channel, source.h * FOLD * channel)
+    blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
-        if i == 0 and held.walk is not None:
-            plan.src, plan.src_staged = held.walk, True
+        plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
+        if i == 0 and source.walk is not None:
+            plan.src, plan.src_staged = source.walk, True
         settle(fragment.target, plan)
-        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
     return region
 
@@ -307,8 +307,8 @@ def _folded(
     """Rows as M/8 x 8 pixels; of an x that is given as [K, M] the rows are written to L2 first."""
     m = x.k if transposed else x.m
     lanes = max(b.lanes for b in blocks_for(fragment.target, weights, m // FOLD, FOLD, transposed=True))
-    held = (fold_columns if transposed else fold_in)(fragment, x, kernel_bytes(weights, lanes))
-    region = folded_products(fragment, held, weights, held.end, kernels)
+    source = (fold_columns if transposed else fold_in)(fragment, x, kernel_bytes(weights, lanes))
+    region = folded_products(fragment, source, weights, source.end, kernels)
     fold_out(fragment, region, m, y)
 
 
@@ -330,10 +330,10 @@ def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: 
         return
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
-    held = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
+    source = TransposedMap(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=True):
-        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
+        plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
         plan.src = walk
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
         settle(fragment.target, plan)
@@ -359,9 +359,9 @@ def feed_forward(op: Op, context: Context) -> tuple[Op, ...] | None:
 def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     """Product, function, product with constant weights: the hidden map stays in L2."""
     split = next(i for i, op in enumerate(ops) if i and op.type in ("matmul", "linear"))
-    x, turned, first = weights_of(ops[:split], context.target)
+    x, transposed, first = weights_of(ops[:split], context.target)
     _, turned_again, second = weights_of(ops[split:], context.target)
-    if turned or turned_again or second.k != first.n:
+    if transposed or turned_again or second.k != first.n:
         raise UnsupportedError("a transposed operand in a chain of products", code=Reason.LAYOUT)
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
     fragment = Fragment(context)
@@ -383,8 +383,8 @@ def _chain(fragment: Fragment, x: MatrixRows, y: MatrixRows, first: Product, sec
     hidden = Region(0, channel, first.n * channel, first.n * channel)
     size = hidden.row
     _fits(fragment.target, size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
-    held = turn_in(fragment, x, size)
-    _hidden(fragment, held, first, hidden)
+    source = turn_in(fragment, x, size)
+    _hidden(fragment, source, first, hidden)
     again = TransposedMap(hidden, 1, x.m, size, None, After.NE_RESULT)
     products(fragment, again, second, y, {})
 
@@ -396,20 +396,20 @@ def _folded_chain(fragment: Fragment, x: MatrixRows, y: MatrixRows, first: Produ
     hidden = folded_region(fragment.target, 0, first.n, h, kernel_bytes(second, lanes_again))
     size = h * hidden.row
     _fits(fragment.target, size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
-    held = fold_in(fragment, x, kernel_bytes(first, lanes), size)
-    _hidden(fragment, held, first, hidden)
+    source = fold_in(fragment, x, kernel_bytes(first, lanes), size)
+    _hidden(fragment, source, first, hidden)
     again = TransposedMap(hidden, h, FOLD, size, None, After.NE_RESULT)
     region = folded_products(fragment, again, second, size, {})
     fold_out(fragment, region, x.m, y)
 
 
-def _hidden(fragment: Fragment, held: TransposedMap, weights: Product, region: Region) -> None:
+def _hidden(fragment: Fragment, source: TransposedMap, weights: Product, region: Region) -> None:
     """The first product: its blocks side by side in L2, channels as channels."""
-    for i, block in enumerate(blocks_for(fragment.target, weights, held.h, held.w, transposed=False)):
-        plan = block_plan(fragment.target, held, weights, block, {}, out_trans=False)
+    for i, block in enumerate(blocks_for(fragment.target, weights, source.h, source.w, transposed=False)):
+        plan = block_plan(fragment.target, source, weights, block, {}, out_trans=False)
         if i == 0:
-            plan.src, plan.src_staged = held.walk, True
+            plan.src, plan.src_staged = source.walk, True
         settle(fragment.target, plan)
-        follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else held.after
-        tasks.resident(plan, held.region, follows if i == 0 else After.NOTHING)
+        follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else source.after
+        tasks.resident(plan, source.region, follows if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)

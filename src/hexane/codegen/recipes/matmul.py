@@ -141,19 +141,19 @@ def product(
     planar = count == 1 and not turned_x
     start = 0 if staged is not None else len(fragment.plans)
     if staged is None:
-        staged = stage(fragment, x, lanes, turned=turned_x, planar=planar)
+        staged = stage(fragment, x, lanes, transposed=turned_x, planar=planar)
     after = fragment.plans[start] if planar and start == len(fragment.plans) - 1 else None
-    held, end = None, 0
+    region, end = None, 0
     if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > fragment.limits.l2_bytes:
         w = _turn_through_scratch(fragment, w, after)
     elif turned_y:
-        held, end = _turn_map(fragment, w, after_planar=after)
-    compute(fragment, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
+        region, end = _turn_map(fragment, w, after_planar=after)
+    compute(fragment, ComputedProduct(start, staged, w, y, m, k, lanes, scale, region, end))
 
 
-def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, turned: bool, planar: bool) -> Dma:
+def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, planar: bool) -> Dma:
     """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
-    m, k = (x.k, x.m) if turned else (x.m, x.k)
+    m, k = (x.k, x.m) if transposed else (x.m, x.k)
     line = 2 * lanes * k
     row = align(line, 64)
     buffer = fragment.workspace(m // lanes * row)
@@ -165,7 +165,7 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, turned: bool, planar
     else:
         plan = (
             tasks.copy_plan(fragment.target, k, 1, m, out_trans=True)
-            if turned
+            if transposed
             else tasks.copy_plan(fragment.target, m, 1, k)
         )
         plan.src, plan.dst = x.walk(), walk
@@ -207,8 +207,8 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
     if after_planar is not None:
         after = hazard(0, size, after_planar)
         # the copy's source region is checked the same way, and waits for the neural engine besides
-        found = hazard(size, end, after_planar)
-        plan.reads = plan.reads.waiting(found)
+        waits = hazard(size, end, after_planar)
+        plan.reads = plan.reads.waiting(waits)
     fragment.stay(plan, region, after=after | After.NE)
     return region, size
 
@@ -295,7 +295,7 @@ def choose_joint_shape(target: Target, plan: Plan) -> None:
 def compute(fragment: Fragment, product: ComputedProduct) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
     start, staged, w, y = product.start, product.staged, product.w, product.y
-    m, k, lanes, held, end = product.m, product.k, product.lanes, product.held, product.end
+    m, k, lanes, region, end = product.m, product.k, product.lanes, product.held, product.end
     per_task = fragment.limits.cores * lanes
     if fragment.target.choices.steps_kernels:
         per_task = m
@@ -308,9 +308,9 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         plan = kernel_product(fragment.target, staged.moved(first // lanes * staged.row), count, k, n, product.scale)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
         plan.dtid = start
-        if held is not None:
+        if region is not None:
             tasks.choose_shape(fragment.target, plan)
-            tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
+            tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         elif i == 0 or fragment.plans[-1].reads.type is SourceType.DMA_STREAM:
             plan.src = w.walk()
@@ -329,8 +329,8 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
             tasks.choose_shape(fragment.target, plan)
             tasks.resident(plan, replace(fragment.plans[-1].source, group=0))
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
-        kept = held is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
-        plan.holds = i < len(blocks) - 1 and kept
+        resident = region is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
+        plan.holds = i < len(blocks) - 1 and resident
         fragment.add(plan)
 
 
@@ -357,11 +357,11 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
     plan.dst = y.walk()
     plan.macs = x.m * n * x.k
     if turned_y:
-        held = turn_in(fragment, w)
-        plan.src, plan.src_staged = held.walk, True
+        source = turn_in(fragment, w)
+        plan.src, plan.src_staged = source.walk, True
         tasks.choose_shape(fragment.target, plan)
-        tasks.resident(plan, held.region, held.after)
-        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, source.region, source.after)
+        plan.result, plan.writes = Region(source.end), l2.AUTOMATIC
     else:
         plan.src = w.walk()
         end = fragment.bring(plan, 0)
@@ -374,16 +374,16 @@ def _by_single_rows(
 ) -> None:
     """Any M: from the end, blocks of 1, 2, 4, 8 rows for the remainder, then sixteen, one row per core (§13.3)."""
     m, k, n = x.m, x.k, y.k
-    held, end = (None, 0)
+    resident, end = (None, 0)
     if turned_y:
-        turned = turn_in(fragment, w)
-        held, end = turned.region, turned.end
-        walk, waits = turned.walk, turned.after
+        transposed = turn_in(fragment, w)
+        resident, end = transposed.region, transposed.end
+        walk, waits = transposed.walk, transposed.after
     sizes = [1 << bit for bit in range(4) if m % fragment.limits.cores >> bit & 1] + [fragment.limits.cores] * (
         m // fragment.limits.cores
     )
     at = m
-    region = held
+    region = resident
     for i, count in enumerate(sizes):
         at -= count
         plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)

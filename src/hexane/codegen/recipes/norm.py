@@ -56,8 +56,8 @@ def axes_of(op: Op) -> tuple[frozenset[str], tuple[int, ...]]:
     if shift < 0:
         raise UnsupportedError(f"a layer norm of rank {len(shape)}", code=Reason.RANK)
     axes = op.arg("axes")
-    chosen = sorted(a % len(shape) for a in (range(len(shape)) if axes is None else axes))
-    return frozenset("nchw"[a + shift] for a in chosen), tuple(chosen)
+    numbers = sorted(a % len(shape) for a in (range(len(shape)) if axes is None else axes))
+    return frozenset("nchw"[a + shift] for a in numbers), tuple(numbers)
 
 
 @recipe("layer_norm")
@@ -93,9 +93,9 @@ def _parameter(op: Op, name: str) -> np.ndarray | None:
     data = constant(value)
     if data is None:
         raise UnsupportedError(f"a layer norm whose {name} is computed", code=Reason.COMPUTED)
-    _, chosen = axes_of(op)
+    _, numbers = axes_of(op)
     shape = [1] * len(op.arg("x").shape)
-    for axis, extent in zip(chosen, data.shape):
+    for axis, extent in zip(numbers, data.shape):
         shape[axis] = extent
     return np.asarray(data, np.float16).reshape(shape)
 
@@ -165,7 +165,7 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
         return
     values = Region(0, line, line, line, line)
     source = Region(source_at, channel, row, c * channel)
-    moved = replace(source, base=moved_at)
+    target = replace(source, base=moved_at)
     region = Region(moved_at, flat, turned_row, w * flat)
 
     load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True, src=x.dma())
@@ -175,15 +175,15 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     mean = _column_mean(x, region, values)
     minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.C)
     tasks.resident(minus, source, After.PE_RESULT, second=values)
-    tasks.stays(minus, moved, after=After.NOTHING)
+    tasks.stays(minus, target, after=After.NOTHING)
     again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
     lock(minus, again)
-    tasks.resident(again, moved, After.FOLLOWS_PE)
+    tasks.resident(again, target, After.FOLLOWS_PE)
     tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
     spread = _column_mean(x, replace(region, base=turned_at), values)
     spread.pe, spread.epsilon = SQUARES, epsilon
     scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C, dst=y.dma())
-    tasks.resident(scale, moved, After.PE_RESULT, second=values)
+    tasks.resident(scale, target, After.PE_RESULT, second=values)
     tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
     fragment.add(load, mean, minus, again, spread)
     fragment.add(scale)
@@ -195,10 +195,14 @@ def _turned_pad(row: int, channel: int) -> int:
     return l2.UNIT if not pad and channel <= 0x80 and row // l2.UNIT % 16 == 0 else pad
 
 
-def _column_mean(x: Tensor, turned: Region, values: Region) -> Plan:
+def _column_mean(x: Tensor, transposed: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
     plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.c)
-    tasks.resident(plan, Region(turned.base, turned.channel, turned.depth, turned.depth, turned.row), After.NE_RESULT)
+    tasks.resident(
+        plan,
+        Region(transposed.base, transposed.channel, transposed.depth, transposed.depth, transposed.row),
+        After.NE_RESULT,
+    )
     tasks.stays(plan, values, after=After.NOTHING)
     return plan
 
@@ -295,27 +299,27 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     fragment.need_room(
         2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM, f"a layer norm of a map of {x.c} x {x.h} x {x.w}"
     )
-    held = load(fragment, x)
+    region = load(fragment, x)
     step = x.c * 16
-    mean = _row_mean(x, held, row_values(x, 2 * size), After.NE_RESULT)
+    mean = _row_mean(x, region, row_values(x, 2 * size), After.NE_RESULT)
     fragment.add(mean)
-    moved = replace(held, base=size)
+    target = replace(region, base=size)
     minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
-    tasks.resident(minus, held, After.PE_RESULT, second=Region(2 * size, 16, step, step))
-    fragment.stay(minus, moved, after=After.NOTHING)
-    spread = _row_mean(x, moved, row_values(x, 0), After.PE_RESULT)
+    tasks.resident(minus, region, After.PE_RESULT, second=Region(2 * size, 16, step, step))
+    fragment.stay(minus, target, after=After.NOTHING)
+    spread = _row_mean(x, target, row_values(x, 0), After.PE_RESULT)
     spread.pe, spread.epsilon = SQUARES, epsilon
     fragment.add(spread)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W, transpose2=False)
     scale.dst = y.dma()
-    tasks.resident(scale, moved, After.PE_RESULT, second=Region(0, 16, step, step))
+    tasks.resident(scale, target, After.PE_RESULT, second=Region(0, 16, step, step))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
-def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
+def _row_mean(x: Tensor, source: Region, result: Region, after: After) -> Plan:
     plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.w)
-    block = x.c * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
+    block = x.c * source.channel
+    tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
     tasks.stays(plan, result, after=After.NOTHING)
     return plan
 
@@ -378,9 +382,9 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     axes, _ = axes_of(op)
     if axes != frozenset("w") or tensor.n * tensor.c != 1 or tensor.h == 1:
         raise UnsupportedError("a layer norm over other axes than the last of a matrix", code=Reason.LAYOUT)
-    _, turned, weights = linear.weights_of(ops[1:], context.target)
+    _, transposed, weights = linear.weights_of(ops[1:], context.target)
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
-    if turned or linear.folds(context.target, x.m, weights.n, weights.k):
+    if transposed or linear.folds(context.target, x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm", code=Reason.LAYOUT)
     fragment = Fragment(context)
     epsilon = op.arg("epsilon")

@@ -38,20 +38,20 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     if mode != "constant":
         if any(map(any, widths[:2])):
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
-        turned = columns(fragment, x.n, y.w, y.h, x.c)
-        turn(fragment, AxisWalk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
-        continue_lines(fragment, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
-        continue_lines(fragment, turned, COLUMN, w0, w1, mirror=mirrors(mode))
-        turn(fragment, turned, AxisWalk.of(y))
+        transposed = columns(fragment, x.n, y.w, y.h, x.c)
+        turn(fragment, AxisWalk.of(x), transposed.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+        continue_lines(fragment, transposed.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
+        continue_lines(fragment, transposed, COLUMN, w0, w1, mirror=mirrors(mode))
+        turn(fragment, transposed, AxisWalk.of(y))
         return fragment
     if not (w0 or w1):
-        kept = _surrounded(fragment, AxisWalk.of(y), widths[:3], number)
-        straight(fragment, AxisWalk.of(x), kept)
+        inner = _surrounded(fragment, AxisWalk.of(y), widths[:3], number)
+        straight(fragment, AxisWalk.of(x), inner)
         return fragment
-    kept = _surrounded(fragment, AxisWalk.of(y), widths[:2], number)
-    turned = columns(fragment, x.n, y.w, y.h, x.c)
-    turn(fragment, AxisWalk.of(x), _surrounded(fragment, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
-    turn(fragment, turned, kept)
+    inner = _surrounded(fragment, AxisWalk.of(y), widths[:2], number)
+    transposed = columns(fragment, x.n, y.w, y.h, x.c)
+    turn(fragment, AxisWalk.of(x), _surrounded(fragment, transposed, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
+    turn(fragment, transposed, inner)
     return fragment
 
 

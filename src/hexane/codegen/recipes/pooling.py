@@ -69,11 +69,11 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     window = KernelWindow(kh, kw, sy, sx, reach[0][0], reach[1][0])
     fragment = _windows_at_once(x, y, window, context)
     inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
-    held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
-    in_l2 = held <= context.limits.l2_bytes - LEFT_BYTES or _comes_by_rows(value, context)
+    need = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
+    in_l2 = need <= context.limits.l2_bytes - LEFT_BYTES or _comes_by_rows(value, context)
     if context.on.rows_first_pools and inside and kh > 1 and sy > 1 and in_l2:
-        other, given = _rows_first(x, y, window, context), value.op is None
-        if _computing(other, context, given) < LEAST_GAIN * _computing(fragment, context, given):
+        other, from_outside = _rows_first(x, y, window, context), value.op is None
+        if _computing(other, context, from_outside) < LEAST_GAIN * _computing(fragment, context, from_outside):
             return other
     return fragment
 
@@ -124,9 +124,9 @@ def _rows_first(x: Tensor, y: Tensor, window: KernelWindow, context: Context) ->
     return fragment
 
 
-def _computing(fragment: Fragment, context: Context, given: bool) -> float:
+def _computing(fragment: Fragment, context: Context, from_outside: bool) -> float:
     """Price of the tasks with all operands in L2, but for a map that is given in DRAM."""
-    if given:
+    if from_outside:
         return price_us(fragment.plans, context.chip)
     return price_us([replace(plan, src=None, src2=None, dst=None) for plan in fragment.plans], context.chip)
 

@@ -99,15 +99,15 @@ def _pair(op: Op, context: Context) -> tuple[Op, ...] | None:
 def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """dequantize and conv: a convolution of bytes with int8 weights, exact sums, one scale for each output."""
     conv = ops[1]
-    found = byte_product(conv, context.limits)
+    product = byte_product(conv, context.limits)
     weight, bias = constant(conv.arg("weight")), conv.arg("bias")
-    if found is None or weight is None or (bias is not None and not bias.is_constant):
+    if product is None or weight is None or (bias is not None and not bias.is_constant):
         raise UnsupportedError("a convolution that computes in fp16")
     epilogue = Epilogue.of(ops[1:])
-    weights = Weights(np.asarray(weight, np.float16), found.stream).scaled_by(epilogue.scale)
-    x, y = context.tensor(found.bytes), context.tensor(ops[-1].output)
+    weights = Weights(np.asarray(weight, np.float16), product.stream).scaled_by(epilogue.scale)
+    x, y = context.tensor(product.bytes), context.tensor(ops[-1].output)
     fragment = lower(Convolution(x, y, weights, epilogue.bias_behind_scale, window_of(conv), epilogue), context)
     for plan in fragment.plans:
-        plan.in_format = BYTE_FORMATS[found.bytes.dtype]
+        plan.in_format = BYTE_FORMATS[product.bytes.dtype]
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment

@@ -87,10 +87,10 @@ def _times_constant(a: Tensor, values: np.ndarray, out: Tensor, context: Context
 def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
     fragment = Fragment(context)
-    turned = context.choices.turned_quotients or b.h == b.w == 1
-    region, size = _held_table(fragment, "reciprocal", b, turned=turned)
+    transposed = context.choices.turned_quotients or b.h == b.w == 1
+    region, size = _held_table(fragment, "reciprocal", b, transposed=transposed)
     product = planar("mul", out, False)
-    product.broadcast2, product.transpose2 = broadcast_axes(b, a), turned
+    product.broadcast2, product.transpose2 = broadcast_axes(b, a), transposed
     fragment.add(against_resident(context.target, product, a, out, region, size))
     return fragment
 
@@ -111,7 +111,7 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(ops[0].arg("x"))
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     fragment = Fragment(context)
-    region, _ = _held_table(fragment, table_name(ops[0]), x, turned=True, keep=True)
+    region, _ = _held_table(fragment, table_name(ops[0]), x, transposed=True, keep=True)
     (table,) = fragment.plans
     table.post_scale = fp16_value(FUNCTIONS[ops[0].type].scale)
     last = planar(ops[1].type, out, False)
@@ -124,14 +124,16 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     return fragment
 
 
-def _held_table(fragment: Fragment, name: str, x: Tensor, *, turned: bool, keep: bool = False) -> tuple[Region, int]:
+def _held_table(
+    fragment: Fragment, name: str, x: Tensor, *, transposed: bool, keep: bool = False
+) -> tuple[Region, int]:
     """A table of x at 0 in L2, turned if asked for, x behind it: where, and how many bytes (§13, appendix A)."""
-    plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=turned)
+    plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=transposed)
     unary.set_table(plan, name)
     plan.src = x.dma()
     if not keep:  # one-row patches where x stays, as of copies that read L2
         tasks.choose_shape(fragment.target, plan)
-    channels, width = (x.w, x.c) if turned else (x.c, x.w)
+    channels, width = (x.w, x.c) if transposed else (x.c, x.w)
     region = l2.planar_map(channels, x.h, width, x.n)
     size = x.n * x.h * region.row
     tasks.ne_source(fragment.target, plan, size, keep=keep)
@@ -201,14 +203,14 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
     Source: programs of H18 (128x16x16, 64x8x8; 64, 128, 256 and 1024 channels of one pixel).
     """
     pixel = x.w == x.h == 1
-    held, size = _held_table(fragment, "log2", x, turned=pixel)
+    logarithms, size = _held_table(fragment, "log2", x, transposed=pixel)
     product = planar("mul", x, False)
     product.src = y.dma()
     last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
     last.dst = out.dma()
-    placed = replace(held, base=size) if pixel else held
+    placed = replace(logarithms, base=size) if pixel else logarithms
     end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
-    product.source2 = held
+    product.source2 = logarithms
     tasks.stays(product, placed, after=After.NOTHING)
     if pixel:
         product.transpose2 = product.transpose_out = True

@@ -47,11 +47,11 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment = Fragment(context)
     factor = y.h // x.h
-    turned = columns(fragment, y.n, y.w, y.h, y.c)
+    transposed = columns(fragment, y.n, y.w, y.h, y.c)
     for i, j, first, step in _phases(op, y.c):
-        place = turned.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
+        place = transposed.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
         turn(fragment, AxisWalk.of(x).sliced(CHANNEL, first, y.c, step), place)
-    turn(fragment, turned, AxisWalk.of(y))
+    turn(fragment, transposed, AxisWalk.of(y))
     return fragment
 
 
@@ -66,10 +66,10 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     if op.type == "space_to_depth" and context.choices.lone_elements and context.policy.between:
         _apart(fragment, x, y, factor)
         return fragment
-    turned = columns(fragment, x.n, x.w, x.h, x.c)
-    turn(fragment, AxisWalk.of(x), turned)
+    transposed = columns(fragment, x.n, x.w, x.h, x.c)
+    turn(fragment, AxisWalk.of(x), transposed)
     for i, j, first, step in _phases(op, x.c):
-        pixels = turned.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
+        pixels = transposed.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
         turn(fragment, pixels, AxisWalk.of(y).sliced(CHANNEL, first, x.c, step))
     return fragment
 
@@ -120,11 +120,11 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
         for i in range(tall):
             straight(fragment, AxisWalk.of(x), AxisWalk.of(y).sliced(ROW, i, x.h, tall))
         return fragment
-    turned = columns(fragment, x.n, y.w, x.h, x.c)
+    transposed = columns(fragment, x.n, y.w, x.h, x.c)
     for j in range(wide):
-        turn(fragment, AxisWalk.of(x), turned.sliced(COLUMN, j, x.w, wide))
+        turn(fragment, AxisWalk.of(x), transposed.sliced(COLUMN, j, x.w, wide))
     for i in range(tall):
-        turn(fragment, turned, AxisWalk.of(y).sliced(ROW, i, x.h, tall))
+        turn(fragment, transposed, AxisWalk.of(y).sliced(ROW, i, x.h, tall))
     return fragment
 
 
@@ -140,16 +140,16 @@ def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape, transpose, reshape that keep rows whole (a channel shuffle): one strided copy."""
     first, transpose, last = ops
     x, y = context.tensor(first.arg("x")), context.tensor(last.output)
-    middle, moved = transpose.arg("x").shape, transpose.output.shape
+    middle, outer = transpose.arg("x").shape, transpose.output.shape
     if len(middle) > 4 or not same_bytes(four_dimensional(middle), x.shape):
         raise UnsupportedError("a reshape that cuts rows", code=Reason.LAYOUT)
-    if not same_bytes(four_dimensional(moved), y.shape):
+    if not same_bytes(four_dimensional(outer), y.shape):
         raise UnsupportedError("a reshape that cuts rows", code=Reason.LAYOUT)
     rank = len(middle)
     shift = 4 - rank
     order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]
     fragment = Fragment(context)
-    permute(fragment, AxisWalk.of(_seen(x, middle)), order, AxisWalk.of(_seen(y, moved)))
+    permute(fragment, AxisWalk.of(_seen(x, middle)), order, AxisWalk.of(_seen(y, outer)))
     return fragment
 
 

@@ -86,11 +86,11 @@ def reduced_axes(op: Op) -> frozenset[str]:
     """The axes of the 4-D view that an op reduces."""
     shape = op.arg("x").shape
     axes = op.arg("axes")
-    chosen = range(len(shape)) if axes is None else axes
+    numbers = range(len(shape)) if axes is None else axes
     shift = 4 - len(shape)
     if shift < 0:
         raise UnsupportedError(f"a reduction of rank {len(shape)}", code=Reason.RANK)
-    return frozenset("nchw"[(a % len(shape)) + shift] for a in chosen)
+    return frozenset("nchw"[(a % len(shape)) + shift] for a in numbers)
 
 
 def fold_row(plan: Plan, count: int) -> None:

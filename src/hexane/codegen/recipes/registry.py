@@ -61,9 +61,9 @@ def recipe(*heads: str, match: Match = _alone, rank: int = 10, shrinks: bool = F
     """Declare a recipe for ops of these types; lower ranks are tried first."""
 
     def declare(lower: Lower) -> Lower:
-        made = Recipe(lower.__name__, heads, match, lower, rank, shrinks)
+        entry = Recipe(lower.__name__, heads, match, lower, rank, shrinks)
         for head in heads:
-            _BY_HEAD.setdefault(head, []).append(made)
+            _BY_HEAD.setdefault(head, []).append(entry)
             _BY_HEAD[head].sort(key=lambda r: r.rank)
         return lower
 

@@ -193,8 +193,8 @@ def slices(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), op.output
     shape = op.arg("x").shape
     begin, step = slice_bounds(op, shape)
-    kept = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
-    out = replace_shape(context.tensor(y), kept)
+    extents = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
+    out = replace_shape(context.tensor(y), extents)
     fragment = Fragment(context)
     lead = [0] * (AXES - len(shape))
     starts, steps = [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step]
@@ -256,10 +256,10 @@ def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
 def replace_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The tensor under another shape with the same bytes: the same number of rows of the same width."""
     n, c, h, w = four_dimensional(shape)
-    seen = Tensor(tensor.buffer, n, c, h, w, tensor.element, tensor.offset)
-    if not same_bytes(seen.shape, tensor.shape):
+    view = Tensor(tensor.buffer, n, c, h, w, tensor.element, tensor.offset)
+    if not same_bytes(view.shape, tensor.shape):
         raise UnsupportedError("a result whose axes are dropped and whose layout changes", code=Reason.LAYOUT)
-    return seen
+    return view
 
 
 def same_bytes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
@@ -364,8 +364,8 @@ def reshape(ops: Sequence[Op], context: Context) -> Fragment:
 def relayout(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """y = the elements of x in order, under another shape."""
     if same_bytes(x.shape, y.shape):
-        seen = replace(y, n=x.n, c=x.c, h=x.h, w=x.w)
-        straight(fragment, AxisWalk.of(x), AxisWalk.of(seen))
+        view = replace(y, n=x.n, c=x.c, h=x.h, w=x.w)
+        straight(fragment, AxisWalk.of(x), AxisWalk.of(view))
         return
     if x.element != 2:
         raise UnsupportedError("a reshape of 8-bit data that cuts rows", code=Reason.ELEMENT_TYPE)

@@ -45,8 +45,8 @@ def _plain(op: Op) -> bool:
     """A product whose weights are constant and whose rows are given as rows."""
     if op.type not in ("linear", "matmul") or op.arg("x").is_constant:
         return False
-    found = matrix_operands(op)
-    return found is not None and not found[1]
+    operands = matrix_operands(op)
+    return operands is not None and not operands[1]
 
 
 @recipe("matmul", "linear", match=same_rows, rank=6)
@@ -65,9 +65,9 @@ def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
     limit = min(largest_rows(context.target, rows.k, weights.n) for weights, _, _ in parts)
     for first in range(0, rows.m, limit):
         count = min(limit, rows.m - first)
-        held = turn_in(fragment, rows.part(first, count))
+        source = turn_in(fragment, rows.part(first, count))
         for weights, y, kernels in parts:
-            products(fragment, held, weights, y.part(first, count), kernels)
-            held = replace(held, walk=None, after=After.NOTHING)
+            products(fragment, source, weights, y.part(first, count), kernels)
+            source = replace(source, walk=None, after=After.NOTHING)
             fragment.plans[-1].holds = weights is not parts[-1][0]
     return fragment

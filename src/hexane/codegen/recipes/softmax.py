@@ -110,11 +110,13 @@ def _fits(target: Target, x: Tensor) -> bool:
     return x.h * maps + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
 
 
-def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
+def row_reduction(
+    fragment: Fragment, x: Tensor, source: Region, result: Region, operation: Planar, after: After
+) -> Plan:
     """Maximum or sum over W with rows as groups."""
     plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
-    block = x.c * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
+    block = x.c * source.channel
+    tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
     plan.patch = pe_patch(plan.w, 1, operands=1)
     if folds(x.w) and after == After.NE_RESULT:
         fold_row(plan, x.w)
@@ -135,21 +137,21 @@ def load(fragment: Fragment, x: Tensor) -> Region:
 
 def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Last axis, several rows: six tasks; map, difference (and powers), row values behind them and at 0 (§7.3)."""
-    held = load(fragment, x)
-    block, step = x.c * held.channel, x.c * 16
-    size = x.h * held.row
-    moved = powers = replace(held, base=size, row=_with_pad(block))
-    if moved.row > held.row:  # rows that are folded have no pad: the powers stand apart, before the difference
-        powers, moved = replace(held, base=size), replace(moved, base=2 * size)
-    maximum = row_values(x, moved.base + x.h * moved.row)
-    row_reduction(fragment, x, held, maximum, MAXIMUM, After.NE_RESULT)
+    region = load(fragment, x)
+    block, step = x.c * region.channel, x.c * 16
+    size = x.h * region.row
+    target = powers = replace(region, base=size, row=_with_pad(block))
+    if target.row > region.row:  # rows that are folded have no pad: the powers stand apart, before the difference
+        powers, target = replace(region, base=size), replace(target, base=2 * size)
+    maximum = row_values(x, target.base + x.h * target.row)
+    row_reduction(fragment, x, region, maximum, MAXIMUM, After.NE_RESULT)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
-    tasks.resident(minus, held, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
-    tasks.stays(minus, moved, after=After.NOTHING)
+    tasks.resident(minus, region, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
+    tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, x.c, x.h, x.w)
     lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, moved, After.FOLLOWS_PE)
+    tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, powers, after=After.NOTHING)
     row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
@@ -175,8 +177,8 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     small = Region(0, channel, step, channel)
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=source)
     s = largest_shape(w, h)
-    kept = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
-    first.shape = (kept, kept, kept)
+    edge = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
+    first.shape = (edge, edge, edge)
     first.source = Region(base + size, channel, row, block, block)
     first.reads = tasks.by_dma(tasks.STARTS, keep=True)
     fragment.stay(first, small)
@@ -279,18 +281,20 @@ def row_vector(rows: int) -> tuple[Region, bool]:
     return Region(0, l2.UNIT, rows * l2.UNIT, rows * l2.UNIT), False
 
 
-def row_chain(fragment: Fragment, size: tuple[int, int], x: Region, held: Region, vector: Region, after: After) -> None:
+def row_chain(
+    fragment: Fragment, size: tuple[int, int], x: Region, region: Region, vector: Region, after: After
+) -> None:
     """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in ``vector``; rows and columns."""
     c, w = size
-    turned = vector.row == l2.channel_stride(c)
-    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=turned)
+    transposed = vector.row == l2.channel_stride(c)
+    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=transposed)
     tasks.resident(minus, x, after, second=vector)
-    tasks.stays(minus, held, after=After.NOTHING)
+    tasks.stays(minus, region, after=After.NOTHING)
     power = exponential(fragment.target, c, 1, w)
     lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, held, After.FOLLOWS_PE)
-    fragment.stay(power, held, after=After.NOTHING)
-    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=turned)
-    tasks.resident(total, held, After.FOLLOWS_NE | After.PE_RESULT)
+    tasks.resident(power, region, After.FOLLOWS_PE)
+    fragment.stay(power, region, after=After.NOTHING)
+    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=transposed)
+    tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)

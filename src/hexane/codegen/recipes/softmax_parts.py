@@ -59,7 +59,7 @@ def exponential(target: Target, c: int, h: int, w: int, *, out_trans: bool = Fal
 
 
 def powers_and_reciprocals(
-    fragment: Fragment, size: tuple[int, int, int], held: Region, small: Region, spare: Region
+    fragment: Fragment, size: tuple[int, int, int], region: Region, small: Region, spare: Region
 ) -> None:
     """Over channels, with the maxima in ``small``: 2^((held - maximum) log2 e) to ``spare``, 1/sum to ``small``.
 
@@ -67,7 +67,7 @@ def powers_and_reciprocals(
     """
     c, h, w = size
     minus = difference(w, h, c, broadcast2=Axes.C)
-    tasks.resident(minus, held, After.NE, second=small)
+    tasks.resident(minus, region, After.NE, second=small)
     tasks.stays(minus, spare)
     power = exponential(fragment.target, c, h, w)
     lock(minus, power)
@@ -105,22 +105,22 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
     start = len(fragment.plans)
     reduce_axis(fragment, x, top := fragment.tensor(*small), Reduction(Reduce.MAX), axis)
     before = len(fragment.plans)
-    combine(fragment, "sub", x, top, moved := fragment.tensor(*x.shape))
+    combine(fragment, "sub", x, top, difference := fragment.tensor(*x.shape))
     assert fragment.plans[-1].kind is PeKind.BINARY and len(fragment.plans) > before
     fragment.plans[-1].scale = LOG2_E
     power = unary.copy_of(fragment.target, x)
     unary.set_table(power, "exp2")
-    fragment.add(unary.ne_stream(fragment.target, power, moved, powers := fragment.tensor(*x.shape)))
+    fragment.add(unary.ne_stream(fragment.target, power, difference, powers := fragment.tensor(*x.shape)))
     if axis == "w":
         reduce_axis(fragment, powers, share := fragment.tensor(*small), Reduction(reciprocal=True), axis)
     else:
-        seen, share = powers, fragment.tensor(*small)
+        rows, share = powers, fragment.tensor(*small)
         if axis == "h":  # rows as channels
-            seen = fragment.tensor(1, x.h, x.c, x.w)
-            permute(fragment, AxisWalk.of(powers), (0, 2, 1, 3), AxisWalk.of(seen))
-        total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
+            rows = fragment.tensor(1, x.h, x.c, x.w)
+            permute(fragment, AxisWalk.of(powers), (0, 2, 1, 3), AxisWalk.of(rows))
+        total = Plan("NE", w=rows.w, h=rows.h, c=rows.c, cout=1, mac=MAC_SUM, power_category=1)
         unary.set_table(total, "reciprocal")
-        fragment.add(unary.ne_stream(fragment.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
+        fragment.add(unary.ne_stream(fragment.target, total, rows, Tensor(share.buffer, 1, 1, rows.h, rows.w)))
     combine(fragment, "mul", share, powers, y)
     for plan in fragment.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
@@ -158,14 +158,14 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     fragment.stay(first, region)
     top = 2 * size + x.h * padded
     _column_values(fragment, x, 0, top, MAXIMUM)
-    moved = Region(2 * size, channel, padded, channel)
+    target = Region(2 * size, channel, padded, channel)
     minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
     tasks.resident(minus, region, After.PE_RESULT, second=Region(top, values, 16, values))
-    tasks.stays(minus, moved, after=After.NOTHING)
+    tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, 1, x.h, x.w)
     lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, moved, After.FOLLOWS_PE)
+    tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
     scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())

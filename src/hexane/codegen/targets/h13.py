@@ -194,12 +194,12 @@ def _source(plan: Plan, values: Fields, places: Places) -> None:
 
 def _destination(plan: Plan, values: Fields, places: Places) -> None:
     dst = plan.dst
-    written = dst is not None and not plan.dst_staged
-    hint = (plan.dst_hint or WriteHint.NOALLOC) if written else WriteHint.NOALLOC
-    values["TileDMADst.DMAConfig.En"] = written
+    to_dram = dst is not None and not plan.dst_staged
+    hint = (plan.dst_hint or WriteHint.NOALLOC) if to_dram else WriteHint.NOALLOC
+    values["TileDMADst.DMAConfig.En"] = to_dram
     values["TileDMADst.DMAConfig.CacheHint"] = hint
-    values["TileDMADst.DMAConfig.L2BfrMode"] = written and plan.writes.automatic
-    if written:
+    values["TileDMADst.DMAConfig.L2BfrMode"] = to_dram and plan.writes.automatic
+    if to_dram:
         encode.wait_for_reader(plan, values)
     values["TileDMADst.Fmt.Interleave"] = 1
     if dst is None:

@@ -14,12 +14,12 @@ from hexane.errors import Reason, UnsupportedError
 
 def _found() -> dict[str, Target]:
     """Every target that a file of this folder declares: a class with a ``name`` of its own. Oldest first."""
-    found: dict[str, Target] = {}
+    table: dict[str, Target] = {}
     for module in sorted(m.name for m in iter_modules([str(Path(__file__).parent)]) if m.name != "table"):
         for thing in vars(import_module(f"hexane.codegen.targets.{module}")).values():
             if isinstance(thing, type) and issubclass(thing, Target) and "name" in vars(thing):
-                found.setdefault(thing.name, thing())
-    return found
+                table.setdefault(thing.name, thing())
+    return table
 
 
 _TARGETS = {"zin4": Early(), **_found()}
@@ -46,12 +46,12 @@ def target_of(chip: Chip, dialect: str = "default") -> Target:
     Raises UnsupportedError for generations without code generation.
     """
     names = ("zin4",) if dialect == "zin4" else (chip.target, chip.generation_name)
-    found = next((_TARGETS[name] for name in names if name in _TARGETS), None)
-    if found is None or found.generation != chip.generation_name:
-        known = sorted({target.generation.upper() for target in targets()})
+    match = next((_TARGETS[name] for name in names if name in _TARGETS), None)
+    if match is None or match.generation != chip.generation_name:
+        first, *_, last = sorted({target.generation.upper() for target in targets()})
         raise UnsupportedError(
             f"there is no code generation for {chip.name} ({chip.generation_name})",
-            hint=f'compile for a chip of {known[0]} to {known[-1]}, or evaluate the network with level="graph"',
+            hint=f'compile for a chip of {first} to {last}, or evaluate the network with level="graph"',
             code=Reason.CHIP,
         )
-    return found
+    return match

@@ -55,9 +55,9 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
 def features(description: Any, kind: str, function: str | None = None) -> list[Any]:
     """Input, output or state features; those of one function where the model has several."""
     if description.functions:
-        wanted = function or description.defaultFunctionName
+        name = function or description.defaultFunctionName
         for entry in description.functions:
-            if entry.name == wanted:
+            if entry.name == name:
                 return list(getattr(entry, kind))
         return []
     return list(getattr(description, kind))

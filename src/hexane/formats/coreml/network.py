@@ -77,11 +77,11 @@ class NetworkReader:
             return None
         if self.network.labelProbabilityLayerName:
             return str(self.network.labelProbabilityLayerName)
-        made = [name for layer in self.network.layers for name in layer.output]
+        outputs = [name for layer in self.network.layers for name in layer.output]
         named = self.model.description.predictedProbabilitiesName
-        if named in made or not made:
+        if named in outputs or not outputs:
             return named or None
-        return made[-1]
+        return outputs[-1]
 
     def classifier_names(self) -> tuple[str, str]:
         """Names of the label and the probabilities in the model."""
@@ -176,9 +176,9 @@ class NetworkReader:
         if not self.exact:
             shape = value.shape
             plain = shape[1:] if shape[:1] == (1,) else shape
-            wanted = declared if declared is not None and prod(declared) == prod(shape) else plain
-            if tuple(wanted) != shape:
-                value = self.builder.reshape(x=value, shape=np.array(wanted, np.int32))
+            extents = declared if declared is not None and prod(declared) == prod(shape) else plain
+            if tuple(extents) != shape:
+                value = self.builder.reshape(x=value, shape=np.array(extents, np.int32))
         if value.op is None or value.is_output:
             value = self.builder.identity(x=value)
         value.name = feature.name

@@ -82,8 +82,8 @@ class PipelineReader:
             for number, one in enumerate(models):
                 self.stage(one, f"{where}: model {number} ({one.WhichOneof('Type')})", level + 1)
         elif kind in SMALL_MODELS:
-            made = SMALL_MODELS[kind](SmallModel(model, kind, self.builder, self.given(model, where), where))
-            self.values.update(made)
+            results = SMALL_MODELS[kind](SmallModel(model, kind, self.builder, self.given(model, where), where))
+            self.values.update(results)
         elif kind in ("mlProgram", "neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
             self.network(model, where)
         else:
@@ -100,34 +100,34 @@ class PipelineReader:
         return {f.name: self.values[f.name] for f in model.description.input if f.name in self.values}
 
     def network(self, model: Any, where: str) -> None:
-        given = self.given(model, where)
+        operands = self.given(model, where)
         shapes = {
-            feature.name: given[feature.name].shape
+            feature.name: operands[feature.name].shape
             for feature in model.description.input
-            if feature.name in given and feature_shape(feature) != given[feature.name].shape
-            and len(feature_shape(feature) or given[feature.name].shape) == given[feature.name].rank
+            if feature.name in operands and feature_shape(feature) != operands[feature.name].shape
+            and len(feature_shape(feature) or operands[feature.name].shape) == operands[feature.name].rank
         }  # fmt: skip
         graph = self.read_model(model, where, shapes)
         bound = {}
         for value in graph.main.inputs:
-            if value.name not in given:
+            if value.name not in operands:
                 raise FormatError(f"takes {value.name!r}, which nothing before it makes", where=where)
-            bound[value.name] = self.fitted(given[value.name], value, where)
-        made = inline_function(self.builder.function, graph.main, bound)
-        self.values.update({value.name: copy for value, copy in zip(graph.main.outputs, made)})
+            bound[value.name] = self.fitted(operands[value.name], value, where)
+        results = inline_function(self.builder.function, graph.main, bound)
+        self.values.update({value.name: copy for value, copy in zip(graph.main.outputs, results)})
         if "classes" in graph.metadata:
             self.builder.graph.metadata["classes"] = graph.metadata["classes"]
 
-    def fitted(self, value: Value, wanted: Value, where: str) -> Value:
+    def fitted(self, value: Value, target: Value, where: str) -> Value:
         """A value as an input asks for it: another element type, or axes of one more or less."""
-        type_ = wanted.type
+        type_ = target.type
         if not isinstance(type_, TensorType):
-            raise UnsupportedError(f"input {wanted.name!r} is a {type_}", where=where, hint="states of parts")
+            raise UnsupportedError(f"input {target.name!r} is a {type_}", where=where, hint="states of parts")
         if value.dtype != type_.dtype:
             value = self.builder.cast(x=value, dtype=type_.dtype)
         if value.shape != type_.shape:
             if prod(value.shape) != prod(type_.shape):
-                raise FormatError(f"{wanted.name!r} is {value.type} and is taken as {type_}", where=where)
+                raise FormatError(f"{target.name!r} is {value.type} and is taken as {type_}", where=where)
             value = self.builder.reshape(x=value, shape=np.array(type_.shape, np.int32))
         return value
 

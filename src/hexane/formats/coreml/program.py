@@ -61,8 +61,8 @@ class _FunctionReader:
         self.names = Names()
         self.count = 0
         if proto.opset not in proto.block_specializations:
-            known = ", ".join(sorted(proto.block_specializations)) or "none"
-            raise FormatError(f"has no block for its op set {proto.opset!r}", where=self.where, hint=f"it has {known}")
+            names = ", ".join(sorted(proto.block_specializations)) or "none"
+            raise FormatError(f"has no block for its op set {proto.opset!r}", where=self.where, hint=f"it has {names}")
         self.function = Function(name, opset=opset_name(proto.opset, self.where))
         self.number = opset_number(self.function.opset)
         self.function.attributes = {
@@ -71,11 +71,11 @@ class _FunctionReader:
         scope: dict[str, Value] = {}
         for parameter in proto.inputs:
             type_ = read_type(parameter.type, self.where)
-            given = shapes.get(decode(parameter.name))
-            if given is not None and isinstance(type_, TensorType):
-                fixed = type_.with_shape(given)
+            shape = shapes.get(decode(parameter.name))
+            if shape is not None and isinstance(type_, TensorType):
+                fixed = type_.with_shape(shape)
                 if not type_.accepts(fixed):
-                    raise GraphError(f"input {parameter.name!r} is {type_}, not {given}", where=self.where)
+                    raise GraphError(f"input {parameter.name!r} is {type_}, not {shape}", where=self.where)
                 type_ = fixed
             if isinstance(type_, TensorType) and not type_.is_static:
                 raise UnsupportedError(
@@ -211,15 +211,15 @@ class _FunctionReader:
             return types
         try:
             if op.blocks:
-                found = tuple(value.type for value in op.blocks[-1].outputs)
+                computed = tuple(value.type for value in op.blocks[-1].outputs)
             else:
-                found = result_types(spec, op.inputs, self.number)
-            if len(found) != len(types):
-                raise GraphError(f"{op.type} has {len(found)} results, {len(types)} are declared")
-            for declared, inferred in zip(types, found):
+                computed = result_types(spec, op.inputs, self.number)
+            if len(computed) != len(types):
+                raise GraphError(f"{op.type} has {len(computed)} results, {len(types)} are declared")
+            for declared, inferred in zip(types, computed):
                 if declared != inferred and not declared.accepts(inferred):
                     raise GraphError(f"a result is declared {declared} and computed as {inferred}")
-            return [_closer(declared, inferred) for declared, inferred in zip(types, found)]
+            return [_closer(declared, inferred) for declared, inferred in zip(types, computed)]
         except HexaneError as error:
             if not all(isinstance(declared, Type) for declared in types):
                 raise FormatError(f"{place}: {error.message}", where=self.where) from None

@@ -117,14 +117,14 @@ def _program(
         name = decode(feature.name)
         if name in shapes:
             require_allowed(name, shapes[name], allowed_shapes(feature), where)
-    given = {name: shape for name, shape in inputs.items() if shape is not None}
-    given |= {name: tuple(shape) for name, shape in shapes.items()}
+    extents = {name: shape for name, shape in inputs.items() if shape is not None}
+    extents |= {name: tuple(shape) for name, shape in shapes.items()}
     open_only = _open_inputs(model.mlProgram)
     graph = read_program(
         model.mlProgram,
         files,
         where,
-        {name: shape for name, shape in given.items() if name in shapes or name in open_only},
+        {name: shape for name, shape in extents.items() if name in shapes or name in open_only},
     )
     if function is None and model.description.defaultFunctionName in graph.functions:
         graph.entry = model.description.defaultFunctionName
@@ -133,12 +133,12 @@ def _program(
 
 def _open_inputs(program: Any) -> set[str]:
     """Inputs whose type leaves an extent open."""
-    found = set()
+    names = set()
     for function in program.functions.values():
         for parameter in function.inputs:
             if any(d.WhichOneof("dimension") == "unknown" for d in parameter.type.tensorType.dimensions):
-                found.add(decode(parameter.name))
-    return found
+                names.add(decode(parameter.name))
+    return names
 
 
 def _compiled(path: Path, function: str | None, weights: Mapping[str, Any] | None) -> Graph:
@@ -172,11 +172,11 @@ def _compiled_images(path: Path) -> dict[str, dict[str, Any]]:
             return {}
         said = json.loads(path.read_text("utf-8"))
         rows = said[0]["inputSchema"] if isinstance(said, list) else said["inputSchema"]
-        found = {}
+        images = {}
         for row in rows:
             if row.get("type") == "Image":
                 color = str(row.get("colorspace") or ("RGB" if row.get("isColor") == "1" else "GRAYSCALE")).upper()
-                found[str(row["name"])] = {"width": int(row["width"]), "height": int(row["height"]), "color": color}
-        return found
+                images[str(row["name"])] = {"width": int(row["width"]), "height": int(row["height"]), "color": color}
+        return images
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return {}

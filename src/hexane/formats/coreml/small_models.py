@@ -98,11 +98,11 @@ def _imputer(m: SmallModel) -> dict[str, Value]:
         raise UnsupportedError("an imputer of strings", where=m.where)
     stands = float(getattr(params, missing)) if missing else float("nan")
     if stands != stands:
-        found = m.ops.not_equal(x=x, y=x)
+        absent = m.ops.not_equal(x=x, y=x)
     else:
-        found = m.ops.equal(x=x, y=np.float32(stands))
+        absent = m.ops.equal(x=x, y=np.float32(stands))
     fill = np.broadcast_to(_constant(numbers, 0.0, x, m.where), x.shape).astype(np.float32)
-    return m.result(m.ops.select(cond=found, a=fill, b=x))
+    return m.result(m.ops.select(cond=absent, a=fill, b=x))
 
 
 def _normalizer(m: SmallModel) -> dict[str, Value]:
@@ -214,12 +214,12 @@ def _classifier(m: SmallModel) -> dict[str, Value]:
         total = m.ops.reduce_sum(x=each, axes=np.array([0], np.int32), keep_dims=True)
         probabilities = m.ops.real_div(x=each, y=total)
     classes = np.array(labels, np.int64 if kind == "int64ClassLabels" else np.str_)
-    label, given = m.ops.op("classify", probabilities=probabilities, classes=classes)
+    label, chances = m.ops.op("classify", probabilities=probabilities, classes=classes)
     m.ops.graph.metadata["classes"] = labels
     names = predicted_features(m.model)
     label_name = names[0] or (m.outputs or ["classLabel"])[0]
     rest = [name for name in m.outputs if name != label_name]
-    return {label_name: label, names[1] or (rest or ["classProbability"])[0]: given}
+    return {label_name: label, names[1] or (rest or ["classProbability"])[0]: chances}
 
 
 SMALL_MODELS: dict[str, Callable[[SmallModel], dict[str, Value]]] = {

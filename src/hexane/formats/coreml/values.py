@@ -44,8 +44,8 @@ def read_type(proto: Any, where: str) -> Any:
         return StateType(wrapped)
     if kind == "listType":
         length = proto.listType.length
-        known = length.WhichOneof("dimension") == "constant"
-        return ListType(read_type(proto.listType.type, where), length.constant.size if known else None)
+        is_constant = length.WhichOneof("dimension") == "constant"
+        return ListType(read_type(proto.listType.type, where), length.constant.size if is_constant else None)
     if kind == "tupleType":
         return TupleType(tuple(read_type(item, where) for item in proto.tupleType.types))
     if kind == "dictionaryType":
@@ -114,8 +114,8 @@ def read_tensor(tensor: Any, type_: TensorType, where: str) -> np.ndarray:
         return decode(raw, type_)
     else:
         values = getattr(tensor, field).values
-    wanted = _FIELDS.get(type_.dtype, "ints" if type_.dtype in _ALSO_INTS else None)
-    if field is not None and field != wanted:
+    field_name = _FIELDS.get(type_.dtype, "ints" if type_.dtype in _ALSO_INTS else None)
+    if field is not None and field != field_name:
         raise FormatError(f"values of kind {field} for {type_}", where=where)
     if len(values) != type_.count:
         raise FormatError(f"{len(values)} values for {type_}, which has {type_.count}", where=where)
@@ -187,9 +187,9 @@ def write_typed(proto: Any, value: TypedValue) -> None:
         proto.immediateValue.dictionary.SetInParent()
         for pair in payload or ():
             key, item = pair
-            made = proto.immediateValue.dictionary.values.add()
-            write_typed(made.key, _retyped(key, type_.key))
-            write_typed(made.value, _retyped(item, type_.value))
+            entry = proto.immediateValue.dictionary.values.add()
+            write_typed(entry.key, _retyped(key, type_.key))
+            write_typed(entry.value, _retyped(item, type_.value))
     else:
         raise UnsupportedError(f"a value of type {type_} in a Core ML package")
 

@@ -188,11 +188,11 @@ class _FunctionWriter:
 
     def spell(self, value: Value) -> str:
         """The value's name in the program; unique, and one that MIL can spell."""
-        found = self.spelled.get(id(value))
-        if found is None:
-            found = self.spelled[id(value)] = self.names.unique(encode(value.name))
+        name = self.spelled.get(id(value))
+        if name is None:
+            name = self.spelled[id(value)] = self.names.unique(encode(value.name))
             self.kept.append(value)
-        return found
+        return name
 
     def typed_name(self, proto: Any, value: Value) -> None:
         proto.name = self.spell(value)
@@ -232,10 +232,10 @@ class _FunctionWriter:
         for key, attribute in op.attributes.items():
             write_typed(proto.attributes[key], attribute)
         for inner in op.blocks:
-            made = proto.blocks.add()
+            operation = proto.blocks.add()
             for value in inner.inputs:
-                self.typed_name(made.inputs.add(), value)
-            self.block(made, inner)
+                self.typed_name(operation.inputs.add(), value)
+            self.block(operation, inner)
 
     def constant(self, block: Any, value: Value) -> None:
         """A ``const`` operation, before its first use."""

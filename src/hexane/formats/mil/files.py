@@ -71,10 +71,10 @@ def save(graph: Graph, path: str | Path) -> None:
 
 
 def _digest(parts: Iterable[bytes]) -> str:
-    found = sha256()
+    digest = sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()[:16]
+        digest.update(part)
+    return digest.hexdigest()[:16]
 
 
 def _named_weights(path: Path, stem: str) -> set[Path]:

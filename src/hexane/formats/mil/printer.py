@@ -70,8 +70,8 @@ def to_text(graph: Graph, *, version: str | None = None, weights: WeightCollecto
     graph came, or by its op set. Constants that came from a weight file stay references to it; the others are written
     out, or with ``weights`` collected for a new file (then all large constants are, whatever file they came from).
     """
-    chosen = version or default_version(graph)
-    return _Printer(graph, chosen, weights).program()
+    target = version or default_version(graph)
+    return _Printer(graph, target, weights).program()
 
 
 class _Printer:
@@ -188,10 +188,10 @@ class _Printer:
         return f"{self.type(value.type)} {self.spell(value)}{bracket}"
 
     def spell(self, value: Value) -> str:
-        found = self.spelled.get(value)
-        if found is None:
-            found = self.spelled[value] = self.names.unique(encode(value.name))
-        return found
+        name = self.spelled.get(value)
+        if name is None:
+            name = self.spelled[value] = self.names.unique(encode(value.name))
+        return name
 
     def body(self, block: Block, depth: int) -> None:
         for op in block.ops:

@@ -40,8 +40,8 @@ class TextWeights:
     A file is opened at its first use; a path that leaves the folder is refused.
     """
 
-    def __init__(self, given: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
-        self._given = given_files(given)
+    def __init__(self, files: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
+        self._given = given_files(files)
         self._folder = folder
         self._open: dict[str, BlobFile | None] = {}
         self._constants: dict[tuple[BlobReference, TensorType], Constant] = {}
@@ -53,9 +53,9 @@ class TextWeights:
             if file is None:
                 constant = Constant(type_, load=lambda: _missing(source.path), source=source)
             else:
-                found = file
-                found.check(source.offset, type_)
-                constant = Constant(type_, load=lambda: found.read(source.offset, type_), source=source)
+                weights = file
+                weights.check(source.offset, type_)
+                constant = Constant(type_, load=lambda: weights.read(source.offset, type_), source=source)
             self._constants[source, type_] = constant
         return self._constants[source, type_]
 
@@ -194,35 +194,35 @@ class _FunctionReader:
         if len(call.results) != 1 or "val" not in call.attributes or call.arguments:
             raise self.reader.wrong("const has one result, no arguments and the attribute val", call.place)
         value = self.define(call.results[0], scope)
-        given = call.attributes["val"]
-        if str(given.type) != str(value.type):
-            raise self.reader.wrong(f"{value.name!r} is declared {value.type} and given as {given.type}", call.place)
-        value.constant = self.literal(given, call.place)
+        literal = call.attributes["val"]
+        if str(literal.type) != str(value.type):
+            raise self.reader.wrong(f"{value.name!r} is declared {value.type} and given as {literal.type}", call.place)
+        value.constant = self.literal(literal, call.place)
         value.label = self.label(call)
         extra = {key: item for key, item in call.attributes.items() if key not in ("val", "name")}
         if extra:
             value.attributes = (value.attributes or {}) | extra
 
     def label(self, call: Call) -> str | None:
-        given = call.attributes.get("name")
-        if given is None:
+        name = call.attributes.get("name")
+        if name is None:
             return None
-        if not isinstance(given.payload, str):
+        if not isinstance(name.payload, str):
             raise self.reader.wrong("name is a string", call.place)
-        return given.payload
+        return name.payload
 
-    def literal(self, given: TypedValue, place: TextPlace) -> Constant:
+    def literal(self, typed: TypedValue, place: TextPlace) -> Constant:
         """The constant of a typed value in the text."""
-        type_ = given.type
+        type_ = typed.type
         try:
-            if isinstance(type_, ListType) and not isinstance(given.payload, Blob):
-                items = list_of(given.payload, type_)
+            if isinstance(type_, ListType) and not isinstance(typed.payload, Blob):
+                items = list_of(typed.payload, type_)
                 return Constant(TensorType(type_.dtype, items.shape), items)
             if not isinstance(type_, TensorType) or not type_.is_static:
                 raise GraphError(f"a constant cannot be a {type_}")
-            if isinstance(given.payload, Blob):
-                return self.blob(given.payload, type_)
-            return Constant(type_, array_of(given.payload, type_))
+            if isinstance(typed.payload, Blob):
+                return self.blob(typed.payload, type_)
+            return Constant(type_, array_of(typed.payload, type_))
         except (GraphError, UnsupportedError) as error:
             raise self.reader.wrong(error.message, place, error.hint) from None
 
@@ -242,8 +242,8 @@ class _FunctionReader:
             for item in operand.content:
                 if item.place.line == 0:
                     item.place = operand.place
-                found = self.operand(item, scope, hint, dtype)
-                items.extend(found if isinstance(found, tuple) else (found,))
+                entry = self.operand(item, scope, hint, dtype)
+                items.extend(entry if isinstance(entry, tuple) else (entry,))
             return tuple(items)
         if operand.kind == "value":
             constant = self.literal(operand.content, operand.place)
@@ -273,21 +273,21 @@ class _FunctionReader:
         inputs: dict[str, Any] = {}
         first_dtype: str | None = None
         for param, operand in call.arguments.items():
-            wanted = _parameter_dtype(spec, param, first_dtype)
-            found = self.operand(operand, scope, f"{call.type.replace('.', '_')}_{param}", wanted)
-            inputs[param] = found
-            for value in found if isinstance(found, tuple) else (found,):
+            dtype = _parameter_dtype(spec, param, first_dtype)
+            value_in = self.operand(operand, scope, f"{call.type.replace('.', '_')}_{param}", dtype)
+            inputs[param] = value_in
+            for value in value_in if isinstance(value_in, tuple) else (value_in,):
                 if first_dtype is None and DTYPES[value.type.dtype].kind == "f":
                     first_dtype = value.type.dtype
         attributes: dict[str, Any] = {}
-        for key, given in call.attributes.items():
+        for key, literal in call.attributes.items():
             if key == "name":
                 continue
             if call.type.startswith("constexpr_"):
-                constant = self.literal(given, call.place)
+                constant = self.literal(literal, call.place)
                 inputs[key] = Value(self.names.unique(f"{call.type}_{key}"), constant.type, constant=constant)
             else:
-                attributes[key] = given
+                attributes[key] = literal
         inputs = _wrapped_variadics(spec, inputs)
         blocks = [self.nested(tree, scope) for tree in call.blocks]
         op = Op(call.type, inputs, name=self.label(call), opset=call.opset, blocks=blocks, attributes=attributes)
@@ -327,12 +327,12 @@ class _FunctionReader:
         """Note a contradiction between what is declared and what the op's rules give."""
         try:
             if op.blocks:
-                found = tuple(value.type for value in op.blocks[-1].outputs)
+                types = tuple(value.type for value in op.blocks[-1].outputs)
             else:
-                found = result_types(spec, op.inputs, opset_number(call.opset or self.opset))
-            if len(found) != len(op.outputs):
-                raise GraphError(f"{call.type} has {len(found)} results, {len(op.outputs)} are declared")
-            for value, type_ in zip(op.outputs, found):
+                types = result_types(spec, op.inputs, opset_number(call.opset or self.opset))
+            if len(types) != len(op.outputs):
+                raise GraphError(f"{call.type} has {len(types)} results, {len(op.outputs)} are declared")
+            for value, type_ in zip(op.outputs, types):
                 if value.type != type_ and not value.type.accepts(type_):
                     raise GraphError(f"{value.name!r} is declared {value.type} and computed as {type_}")
         except HexaneError as error:

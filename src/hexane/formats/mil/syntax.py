@@ -75,13 +75,13 @@ class _Builder(Transformer):
 
     def tensor_token(self, children: list) -> TensorType:
         token = children[0]
-        known = self._types.get(token)
-        if known is None:
+        tensor_type = self._types.get(token)
+        if tensor_type is None:
             match = _TENSOR.match(token)
             assert match is not None
             shape = tuple(None if e == "?" else int(e) for e in map(str.strip, match[2].split(",")) if e)
-            known = self._types[str(token)] = self._checked(TensorType, place_of(token), match[1], shape)
-        return known
+            tensor_type = self._types[str(token)] = self._checked(TensorType, place_of(token), match[1], shape)
+        return tensor_type
 
     def _checked(self, make: Any, place: TextPlace, *arguments: Any) -> Any:
         try:
@@ -163,8 +163,8 @@ class _Builder(Transformer):
     payload = literal
 
     def blob(self, children: list) -> Blob:
-        found = {str(children[0]): children[1], str(children[2]): children[3]}
-        path, offset = found.get("path"), found.get("offset")
+        fields = {str(children[0]): children[1], str(children[2]): children[3]}
+        path, offset = fields.get("path"), fields.get("offset")
         if path is None or offset is None:
             raise Located("BLOBFILE takes path and offset", place_of(children[0]))
         if not isinstance(path.payload, str) or not isinstance(offset.payload, int) or offset.payload < 0:
@@ -196,9 +196,9 @@ class _Builder(Transformer):
         return Call("const", None, {}, attributes, [], place, [name])
 
     def _type_at(self, token: Token, match: re.Match[str], group: int) -> TensorType:
-        known = self._types.get(match[group])
-        if known is not None:
-            return known
+        tensor_type = self._types.get(match[group])
+        if tensor_type is not None:
+            return tensor_type
         part = _part(token, match.start(group), match[group])
         if part.startswith("tensor"):
             return self.tensor_token([part])

@@ -94,9 +94,9 @@ class NetplistWeights:
     missing is an error when its data are looked at, not before.
     """
 
-    def __init__(self, paths: list[str], given: Mapping[str, Any] | None, folder: Path | None) -> None:
+    def __init__(self, paths: list[str], files: Mapping[str, Any] | None, folder: Path | None) -> None:
         self.paths = paths
-        self._given = dict(given or {})
+        self._given = dict(files or {})
         self._folder = folder
         self._open: dict[int, np.ndarray | None] = {}
 

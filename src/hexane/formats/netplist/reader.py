@@ -236,8 +236,8 @@ class _Network:
             else:
                 raise UnsupportedError(f"OutputType {kind!r} of a {value.dtype} value", where=fields.where)
         fields.ignore(*_LAYOUT, "Name", "UnescapedName", "UnescapedBottom").done()
-        taken = any(name != other and self.values.get("\0" + other) is value for other in self.outputs)
-        if value.op is None or taken:
+        shared = any(name != other and self.values.get("\0" + other) is value for other in self.outputs)
+        if value.op is None or shared:
             value = self.builder.identity(x=value)
         value.name = name
         self.builder.names.take(name)

@@ -55,9 +55,9 @@ def extend_backward(model: Any, declared: dict[str, TensorType]) -> None:
     for node in reversed(model.graph.node):
         for name in node.output:
             extents = values.get(name, (None,))
-            known = tuple(found for e in extents if isinstance(found := symbols.get(e, e), int))  # type: ignore[arg-type]
-            if len(known) == len(extents):
-                learn(name, known)
+            numbers = tuple(number for e in extents if isinstance(number := symbols.get(e, e), int))  # type: ignore[arg-type]
+            if len(numbers) == len(extents):
+                learn(name, numbers)
         result = shapes.get(node.output[0]) if node.output else None
         if result is not None and node.domain in ("", "ai.onnx"):
             for name in _of_shape(node, result, shapes):

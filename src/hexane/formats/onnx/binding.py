@@ -18,7 +18,7 @@ def bind_values(file: OnnxFile, bind: Mapping[str, Any]) -> None:
     onnx = import_onnx()
     inputs = _inputs(file)
     graph = file.model.graph
-    for name, given in bind.items():
+    for name, values in bind.items():
         value = inputs.get(name)
         if value is None:
             raise UsageError(
@@ -31,7 +31,7 @@ def bind_values(file: OnnxFile, bind: Mapping[str, Any]) -> None:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"input {name!r} has no element type that a value could have", where=file.where) from None
-        array = _fitted(np.asarray(given), dtype, tuple(_extents(tensor)), name, file.where)
+        array = _fitted(np.asarray(values), dtype, tuple(_extents(tensor)), name, file.where)
         graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         graph.input.remove(value)
         file.bound[name] = array
@@ -66,11 +66,11 @@ def bind_shapes(file: OnnxFile, shapes: Mapping[str, tuple[int, ...]]) -> None:
     inputs = _inputs(file)
     symbols: dict[str, int] = {}
     overridden = False
-    for name, wanted in shapes.items():
+    for name, extents in shapes.items():
         if name in inputs:
             continue
-        if len(wanted) == 1 and name in _symbols(model):
-            symbols[name] = wanted[0]
+        if len(extents) == 1 and name in _symbols(model):
+            symbols[name] = extents[0]
         else:
             raise UsageError(
                 f"the model has no input {name!r}",
@@ -81,19 +81,19 @@ def bind_shapes(file: OnnxFile, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if value.type.WhichOneof("value") != "tensor_type" or name not in shapes:
             continue
         tensor = value.type.tensor_type
-        wanted = shapes[name]
-        if tensor.HasField("shape") and len(tensor.shape.dim) != len(wanted):
+        extents = shapes[name]
+        if tensor.HasField("shape") and len(tensor.shape.dim) != len(extents):
             raise UsageError(
-                f"input {name!r} has {len(tensor.shape.dim)} dimensions, {len(wanted)} were given", where=where
+                f"input {name!r} has {len(tensor.shape.dim)} dimensions, {len(extents)} were given", where=where
             )
-        for dim, extent in zip(list(tensor.shape.dim), wanted):
+        for dim, extent in zip(list(tensor.shape.dim), extents):
             if dim.HasField("dim_param") and dim.dim_param:
                 symbols.setdefault(dim.dim_param, extent)
             elif dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != extent:
                 overridden = True
         tensor.ClearField("shape")
         tensor.shape.SetInParent()
-        for extent in wanted:
+        for extent in extents:
             tensor.shape.dim.add().dim_value = extent
     _substitute(model, symbols)
     batches = _take_batches(file, inputs)
@@ -118,8 +118,8 @@ def _inputs(file: OnnxFile) -> dict[str, Any]:
 
 def _extents(tensor: Any) -> Iterator[Extent]:
     for dim in tensor.shape.dim:
-        known = dim.HasField("dim_value") and dim.dim_value >= 0
-        yield dim.dim_value if known else dim.dim_param or None
+        is_number = dim.HasField("dim_value") and dim.dim_value >= 0
+        yield dim.dim_value if is_number else dim.dim_param or None
 
 
 def _substitute(model: Any, symbols: Mapping[str, int]) -> None:
@@ -134,7 +134,7 @@ def _substitute(model: Any, symbols: Mapping[str, int]) -> None:
 def _take_batches(file: OnnxFile, inputs: Mapping[str, Any]) -> bool:
     """Batches that nobody bound become 1."""
     symbols: dict[str, int] = {}
-    taken = []
+    names = []
     for name, value in inputs.items():
         if value.type.WhichOneof("value") != "tensor_type":
             continue
@@ -144,16 +144,16 @@ def _take_batches(file: OnnxFile, inputs: Mapping[str, Any]) -> bool:
             if isinstance(extents[axis], str):
                 symbols[str(extents[axis])] = 1
             tensor.shape.dim[axis].dim_value = 1
-            taken.append(name)
-    if taken:
-        file.assumed.append(f"the open batch of {', '.join(dict.fromkeys(taken))} is taken as 1")
+            names.append(name)
+    if names:
+        file.assumed.append(f"the open batch of {', '.join(dict.fromkeys(names))} is taken as 1")
     _substitute(file.model, symbols)
-    return bool(taken)
+    return bool(names)
 
 
 def _require_static(file: OnnxFile, inputs: Mapping[str, Any]) -> None:
     """OpenShapes, with everything that is known, where an input still has an open extent."""
-    found: dict[str, list[Extent]] = {}
+    open_inputs: dict[str, list[Extent]] = {}
     for name, value in inputs.items():
         if value.type.WhichOneof("value") == "tensor_type":
             tensor = value.type.tensor_type
@@ -161,11 +161,11 @@ def _require_static(file: OnnxFile, inputs: Mapping[str, Any]) -> None:
                 raise UsageError(
                     f"input {name!r} has no shape, not even a rank", where=file.where, hint=f"--shape {name}=1x..."
                 )
-            found[name] = list(_extents(tensor))
-    if any(is_open(extents) for extents in found.values()):
+            open_inputs[name] = list(_extents(tensor))
+    if any(is_open(extents) for extents in open_inputs.values()):
         tensors = [v for v in file.model.graph.output if v.type.WhichOneof("value") == "tensor_type"]
         raise OpenShapes(
-            found,
+            open_inputs,
             where=file.where,
             outputs={value.name: list(_extents(value.type.tensor_type)) for value in tensors},
             kinds=Counter(node.op_type for node in file.model.graph.node),

@@ -48,9 +48,9 @@ def extension() -> Any:
         try:
             package = PathFinder.find_spec("onnx")
             assert package is not None
-            found = PathFinder.find_spec("onnx_cpp2py_export", package.submodule_search_locations)
-            assert found is not None and found.loader is not None and found.origin is not None
-            spec = type(found)(name, type(found.loader)(name, found.origin), origin=found.origin)  # type: ignore[call-arg]
+            binary = PathFinder.find_spec("onnx_cpp2py_export", package.submodule_search_locations)
+            assert binary is not None and binary.loader is not None and binary.origin is not None
+            spec = type(binary)(name, type(binary.loader)(name, binary.origin), origin=binary.origin)  # type: ignore[call-arg]
             module = module_from_spec(spec)
             spec.loader.exec_module(module)  # type: ignore[union-attr]
             sys.modules[name] = module

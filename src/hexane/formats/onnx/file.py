@@ -131,23 +131,23 @@ def _take_weights(file: OnnxFile, external: External) -> None:
     onnx = import_onnx()
     graph = file.model.graph
     declared = {value.name for value in graph.input}
-    kept = []
+    tensors = []
     for tensor in graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.ByteSize() <= SMALL_BYTES:
             check_claim(tensor, file.where)
-            kept.append(tensor)
+            tensors.append(tensor)
             continue
         if tensor.data_type == onnx.TensorProto.STRING:
-            kept.append(tensor)
+            tensors.append(tensor)
             continue
         file.weights[tensor.name] = tensor_array(tensor, external, file.where)
         if tensor.name not in declared:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     stored = {tensor.name for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL}
     if file.weights:
-        kept = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+        tensors = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in tensors]
         del graph.initializer[:]
-        graph.initializer.extend(kept)
+        graph.initializer.extend(tensors)
     if stored & set(file.weights):
         # A message frees what was deleted from it only together with itself.
         fresh = onnx.ModelProto()
@@ -269,9 +269,11 @@ class External:
     def _open(self, location: str, place: str) -> np.ndarray:
         for key in (location, location.replace("\\", "/").rsplit("/", 1)[-1]):
             if key in self.given:
-                given = self.given[key]
+                content = self.given[key]
                 return (
-                    np.frombuffer(given, np.uint8) if not isinstance(given, str | Path) else _mapped(Path(given), place)
+                    np.frombuffer(content, np.uint8)
+                    if not isinstance(content, str | Path)
+                    else _mapped(Path(content), place)
                 )
         if self.folder is None:
             raise FormatError(

@@ -60,8 +60,8 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
                 raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, which onnxruntime gives as bits")
     types = _types(names, declared, text, kind, () if must_run else operands)
     results = c.ops.op("onnx.Foreign", values=tuple(operands), kind=kind, model=text, types=types_text(types))
-    found = iter(results if isinstance(results, tuple) else (results,))
-    return tuple(next(found) if name else None for name in node.output)
+    remaining = iter(results if isinstance(results, tuple) else (results,))
+    return tuple(next(remaining) if name else None for name in node.output)
 
 
 def _single(c: NodeContext, operands: list[Any], captured: list[str]) -> str:
@@ -115,10 +115,10 @@ def _probed(text: str, kind: str, operands: Sequence[Any]) -> list[TensorType]:
     for value_of in (_ones, _twos_and_threes):
         values = tuple(value if isinstance(value, np.ndarray) else value_of(type_of(value)) for value in operands)
         try:
-            made = run_node(text, kind, values)
+            arrays = run_node(text, kind, values)
         except HexaneError as error:
             raise UnsupportedError(f"the types of its results are not known ({error.message})") from None
-        tried.append([TensorType("string" if a.dtype.kind in "UO" else dtype_name(a.dtype), a.shape) for a in made])
+        tried.append([TensorType("string" if a.dtype.kind in "UO" else dtype_name(a.dtype), a.shape) for a in arrays])
     if tried[0] != tried[1]:
         raise UnsupportedError("the shapes of its results depend on values that are not constant")
     return tried[0]

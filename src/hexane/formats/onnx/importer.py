@@ -178,8 +178,8 @@ class Importer:
             raise UnsupportedError(f"input {value.name!r} has element type {name}", where=self.file.where)
         if value.name in self.builder.names:
             # It is an output as well, or declared twice: inputs come first and own the name.
-            made = Value(value.name, type_)
-            return self.builder.function.add_input(made)
+            parameter = Value(value.name, type_)
+            return self.builder.function.add_input(parameter)
         return self.builder.typed_input(value.name, type_)
 
     def _initial(self, scope: Scope, name: str, array: np.ndarray) -> None:
@@ -259,7 +259,7 @@ class Importer:
             c = NodeContext(self, scope, node, self.versions.get(domain, 1))
             translator = table.get((domain, node.op_type))
             if translator is None:
-                self._foreign(c, "hexane has no such op", scope, known=False)
+                self._foreign(c, "hexane has no such op", scope, must_run=False)
                 continue
             try:
                 results = translator(c)
@@ -271,7 +271,7 @@ class Importer:
                 self._refuse(c, error.message, scope)
                 continue
             except UnsupportedError as error:
-                self._foreign(c, error.message, scope, known=True)
+                self._foreign(c, error.message, scope, must_run=True)
                 continue
             except HexaneError as error:
                 raise type_error(error, c, self.file.where) from error
@@ -310,19 +310,19 @@ class Importer:
         declared = self.declared.get(name)
         if declared is None or c.scope.outer is not None:
             return
-        made = type_of(value)
-        if made.dtype != declared.dtype:
-            raise GraphError(f"{c.title} gives {made} where the file declares {declared}", where=self.file.where)
-        if made.is_static and made.shape != declared.shape:
-            self.builder.graph.problems.append(Remark(f"{c.title} gives {made}, the file declares {declared}"))
+        actual = type_of(value)
+        if actual.dtype != declared.dtype:
+            raise GraphError(f"{c.title} gives {actual} where the file declares {declared}", where=self.file.where)
+        if actual.is_static and actual.shape != declared.shape:
+            self.builder.graph.problems.append(Remark(f"{c.title} gives {actual}, the file declares {declared}"))
 
-    def _foreign(self, c: NodeContext, reason: str, scope: Scope, *, known: bool) -> None:
+    def _foreign(self, c: NodeContext, reason: str, scope: Scope, *, must_run: bool) -> None:
         """Keep a node that hexane cannot translate for the host; refuse it where nobody could run it.
 
         An op of the standard set that hexane knows in other forms (``known``) is kept only where onnxruntime takes it.
         """
         try:
-            results = keep_foreign(c, self.declared, must_run=known)
+            results = keep_foreign(c, self.declared, must_run=must_run)
         except (_Skipped, HexaneError, *_MALFORMED):
             self._refuse(c, reason, scope)
             return

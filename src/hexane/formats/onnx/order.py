@@ -44,6 +44,6 @@ def outer_names(node: Any) -> Iterator[str]:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
             own.update(name for inner in graph.node for name in inner.output)
-            taken = dict.fromkeys(name for inner in graph.node for name in names_taken(inner))
-            taken.update(dict.fromkeys(value.name for value in graph.output))
-            yield from (name for name in taken if name not in own)
+            outer = dict.fromkeys(name for inner in graph.node for name in names_taken(inner))
+            outer.update(dict.fromkeys(value.name for value in graph.output))
+            yield from (name for name in outer if name not in own)

@@ -129,9 +129,9 @@ def expand_functions(model: Any, where: str) -> bool:
     """
     onnx = import_onnx()
     versions = opset_versions(model, where)
-    known = translators()
+    names_known = translators()
     types: dict[str, Any] = {}
-    made = 0
+    count = 0
     for graph in all_graphs(model.graph):
         for value in [*graph.input, *graph.output, *graph.value_info]:
             types[value.name] = value.type
@@ -140,7 +140,7 @@ def expand_functions(model: Any, where: str) -> bool:
     for graph in all_graphs(model.graph):
         for node in graph.node:
             domain = domain_of(node.domain)
-            if (domain, node.op_type) in known:
+            if (domain, node.op_type) in names_known:
                 continue
             version = versions.get(domain, 1)
             try:
@@ -156,17 +156,17 @@ def expand_functions(model: Any, where: str) -> bool:
                     node.attribute.append(attribute.default_value)
             function = model.functions.add()
             function.CopyFrom(body)
-            function.domain, function.name = FUNCTION_DOMAIN, f"{node.op_type}_{made}"
+            function.domain, function.name = FUNCTION_DOMAIN, f"{node.op_type}_{count}"
             # The body holds up to the op's next definition, though it names the version that it was written for;
             # the inliner wants the model's.
             others = [entry for entry in function.opset_import if domain_of(entry.domain) not in versions]
             del function.opset_import[:]
             function.opset_import.extend([*model.opset_import, *others])
             node.domain, node.op_type = FUNCTION_DOMAIN, function.name
-            made += 1
-    if made and all(entry.domain != FUNCTION_DOMAIN for entry in model.opset_import):
+            count += 1
+    if count and all(entry.domain != FUNCTION_DOMAIN for entry in model.opset_import):
         model.opset_import.add(domain=FUNCTION_DOMAIN, version=1)
-    return bool(made)
+    return bool(count)
 
 
 FUNCTION_DOMAIN = "hexane.expanded"
@@ -177,15 +177,15 @@ def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any], 
     if not (schema.has_function or schema.has_context_dependent_function):
         return None
     onnx = import_onnx()
-    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    input_types = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
     name, domain = node.op_type.encode(), domain_of(node.domain).encode()
     try:
-        made = library.call(
-            "definition", name, domain, str(version).encode(), node.SerializeToString(), *given, where=where
+        definition = library.call(
+            "definition", name, domain, str(version).encode(), node.SerializeToString(), *input_types, where=where
         )
     except library.LibraryRefusal as error:
         raise FormatError(f"{node.op_type} {node.name!r} is not as onnx defines it ({error})", where=where) from None
-    function = onnx.FunctionProto.FromString(made)
+    function = onnx.FunctionProto.FromString(definition)
     return function if function.node else None
 
 

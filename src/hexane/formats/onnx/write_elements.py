@@ -176,8 +176,8 @@ def slice_by_index(w: Writing, op: Op) -> None:
     index = slices_of(shape, **{name: op.arg(name) for name in names})
     starts, ends, steps = [], [], []
     for extent, part in zip(shape, index):
-        found = part if isinstance(part, slice) else slice(part % extent, part % extent + 1, 1)
-        start, stop, step = found.indices(extent)
+        part_slice = part if isinstance(part, slice) else slice(part % extent, part % extent + 1, 1)
+        start, stop, step = part_slice.indices(extent)
         if (stop - start) * step <= 0:  # nothing is left; ONNX lets an end below 0 count from the extent's end
             start = stop = 0
         starts.append(start)
@@ -254,19 +254,19 @@ REDUCTIONS = {
 def reduce(w: Writing, op: Op) -> None:
     rank = first(op).rank
     axes = op.arg("axes")
-    found = sorted(int(axis) % rank for axis in (range(rank) if axes is None else axes))
+    reduced = sorted(int(axis) % rank for axis in (range(rank) if axes is None else axes))
     keep, source = int(op.arg("keep_dims")), w.name(first(op))
-    if not found:  # element by element; ONNX takes no axes for all of them
-        source, found, keep = w.node("Unsqueeze", [source, w.integers([0])]), [0], 0
-    w.node(REDUCTIONS[op.type], [source, w.integers(found)], op.output, keepdims=keep)
+    if not reduced:  # element by element; ONNX takes no axes for all of them
+        source, reduced, keep = w.node("Unsqueeze", [source, w.integers([0])]), [0], 0
+    w.node(REDUCTIONS[op.type], [source, w.integers(reduced)], op.output, keepdims=keep)
 
 
 @writes("reduce_argmax", "reduce_argmin")
 def index_of(w: Writing, op: Op) -> None:
     kind = "ArgMax" if op.type == "reduce_argmax" else "ArgMin"
     axis, keep = int(op.arg("axis")) % first(op).rank, int(op.arg("keep_dims"))
-    found = w.node(kind, [w.name(first(op))], axis=axis, keepdims=keep)
-    w.node("Cast", [found], op.output, to=w.type_of(op.output.dtype))
+    index = w.node(kind, [w.name(first(op))], axis=axis, keepdims=keep)
+    w.node("Cast", [index], op.output, to=w.type_of(op.output.dtype))
 
 
 @writes("topk")

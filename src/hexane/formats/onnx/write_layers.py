@@ -36,8 +36,8 @@ def conv(w: Writing, op: Op) -> None:
 @writes("conv_transpose")
 def conv_transpose(w: Writing, op: Op) -> None:
     x, weight, bias = first(op), op.arg("weight"), op.arg("bias")
-    given = [op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations")]
-    strides, dilations, cuts, out = transpose_geometry(x.shape, weight.shape, *given)
+    geometry = [op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations")]
+    strides, dilations, cuts, out = transpose_geometry(x.shape, weight.shape, *geometry)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x.shape[2:], weight.shape[2:], strides, dilations)]
     after = [size - cut - extent for size, cut, extent in zip(full, cuts, out)]
     if min(cuts) < 0 or min(after) < 0:
@@ -57,11 +57,11 @@ def linear(w: Writing, op: Op) -> None:
         names = [w.name(x), w.name(weight), *([] if bias is None else [w.name(bias)])]
         w.node("Gemm", names, op.output, transB=1)
         return
-    turned = w.node("Transpose", [w.name(weight)], perm=[1, 0])
+    transposed = w.node("Transpose", [w.name(weight)], perm=[1, 0])
     if bias is None:
-        w.node("MatMul", [w.name(x), turned], op.output)
+        w.node("MatMul", [w.name(x), transposed], op.output)
     else:
-        w.node("Add", [w.node("MatMul", [w.name(x), turned]), w.name(bias)], op.output)
+        w.node("Add", [w.node("MatMul", [w.name(x), transposed]), w.name(bias)], op.output)
 
 
 def _turned(w: Writing, value: Value, turn: bool) -> str:
@@ -98,8 +98,8 @@ def softmax(w: Writing, op: Op) -> None:
 
 @writes("max_pool", "avg_pool")
 def pool(w: Writing, op: Op) -> None:
-    given = [op.arg(name) for name in ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")]
-    strides, pads, reach, _ = pool_geometry(first(op).shape, *given)
+    window = [op.arg(name) for name in ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")]
+    strides, pads, reach, _ = pool_geometry(first(op).shape, *window)
     more: dict[str, Any] = {}
     if op.type == "avg_pool":
         counted = not op.arg("exclude_padding_from_average")
@@ -107,7 +107,7 @@ def pool(w: Writing, op: Op) -> None:
             raise refused(op, "an average in ceiling mode that counts its padding")
         more["count_include_pad"] = int(counted)
     kind = "MaxPool" if op.type == "max_pool" else "AveragePool"
-    w.node(kind, [w.name(first(op))], op.output, kernel_shape=list(given[0]), strides=list(strides), pads=_flat(reach),
+    w.node(kind, [w.name(first(op))], op.output, kernel_shape=list(window[0]), strides=list(strides), pads=_flat(reach),
            **more)  # fmt: skip
 
 

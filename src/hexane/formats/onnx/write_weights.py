@@ -33,8 +33,8 @@ def _inline(w: Writing, op: Op) -> None:
         maker = value.op
         if maker is None or not maker.type.startswith("constexpr_") or not all(fill(v) for v in maker.operands()):
             return False
-        for made, array in zip(maker.outputs, run.op(maker)):
-            run.environment[made] = run.settled(maker, made, array)
+        for output, array in zip(maker.outputs, run.op(maker)):
+            run.environment[output] = run.settled(maker, output, array)
         return True
 
     if not fill(op.output):

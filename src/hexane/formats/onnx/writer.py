@@ -44,9 +44,9 @@ def to_model(graph: Graph) -> tuple[Any, list[str]]:
             "the weights take more than 2 GiB, which an ONNX file does not hold", hint="write .mlpackage"
         )
     helper = writing.onnx.helper
-    made = helper.make_graph(writing.nodes, function.name, inputs, outputs, initializer=writing.initializers)
+    onnx_graph = helper.make_graph(writing.nodes, function.name, inputs, outputs, initializer=writing.initializers)
     opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(made, producer_name="hexane", ir_version=IR_VERSION, opset_imports=opsets)
+    model = helper.make_model(onnx_graph, producer_name="hexane", ir_version=IR_VERSION, opset_imports=opsets)
     return model, [f"{count} x {text}" if count > 1 else text for text, count in writing.notes.items()]
 
 

@@ -126,10 +126,10 @@ class Writing:
         names = (
             [self.unique(f"{kind.lower()}_out")] if output is None else [output] if isinstance(output, str) else output
         )
-        given = {key: value for key, value in more.items() if value is not None}
-        none = [key for key, value in given.items() if isinstance(value, (list, tuple)) and not value]
+        attributes = {key: value for key, value in more.items() if value is not None}
+        none = [key for key, value in attributes.items() if isinstance(value, (list, tuple)) and not value]
         node = self.onnx.helper.make_node(
-            kind, list(inputs), list(names), **{key: value for key, value in given.items() if key not in none}
+            kind, list(inputs), list(names), **{key: value for key, value in attributes.items() if key not in none}
         )
         for key in none:  # such as the order of the axes of a scalar
             node.attribute.add(name=key, type=self.onnx.AttributeProto.INTS)

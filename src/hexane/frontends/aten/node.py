@@ -61,12 +61,12 @@ class AtenNode(Composer):
         self.arguments: dict[str, Any] = {}
         for number, argument in enumerate(schema.arguments):
             if number < len(node.args):
-                given = node.args[number]
+                content = node.args[number]
             elif argument.name in node.kwargs:
-                given = node.kwargs[argument.name]
+                content = node.kwargs[argument.name]
             else:
-                given = argument.default_value if argument.has_default_value() else None
-            self.arguments[argument.name] = given
+                content = argument.default_value if argument.has_default_value() else None
+            self.arguments[argument.name] = content
 
     def __getitem__(self, name: str) -> Any:
         return self._operand(self.arguments[name])
@@ -99,12 +99,12 @@ class AtenNode(Composer):
 
     def ints(self, name: str) -> list[int]:
         """A list of integers; Refused where one is known at run time only."""
-        given = self[name]
-        if isinstance(given, int):
-            given = [given]
-        if given is None or any(isinstance(item, bool) or not isinstance(item, int) for item in given):
+        numbers = self[name]
+        if isinstance(numbers, int):
+            numbers = [numbers]
+        if numbers is None or any(isinstance(item, bool) or not isinstance(item, int) for item in numbers):
             raise Refused(f"{name} is not known before run time")
-        return [int(item) for item in given]
+        return [int(item) for item in numbers]
 
     def each(self, name: str, count: int) -> list[int]:
         """A list of integers, one for each of ``count`` axes; one for all may be given."""
@@ -137,12 +137,12 @@ class AtenNode(Composer):
         """An argument as a non-negative axis of an operand; a scalar has one axis."""
         return axis_in(self[name], max(self.rank(operand), 1))
 
-    def axes(self, given: Any, rank: int) -> list[int]:
+    def axes(self, numbers: Any, rank: int) -> list[int]:
         """Axes, all of them where none is given; not negative, in order."""
-        if given is None or (isinstance(given, list | tuple) and not given):
+        if numbers is None or (isinstance(numbers, list | tuple) and not numbers):
             return list(range(rank))
-        given = [given] if isinstance(given, int) else given
-        return sorted({axis_in(int(axis), max(rank, 1)) for axis in given})
+        numbers = [numbers] if isinstance(numbers, int) else numbers
+        return sorted({axis_in(int(axis), max(rank, 1)) for axis in numbers})
 
     def full(self, value: Any, dtype: str, shape: Sequence[int] = ()) -> np.ndarray:
         """A constant of one number."""

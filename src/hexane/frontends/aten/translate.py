@@ -81,24 +81,24 @@ class Translation:
             raise Refused("an empty tensor")
         self.values[node] = self.builder.typed_input(self.names.get(node.name, node.name), type_)
 
-    def operand(self, given: Any) -> Any:
+    def operand(self, argument: Any) -> Any:
         """A node's value; anything else as it is."""
-        if isinstance(given, list | tuple):
-            return type(given)(self.operand(item) for item in given)
-        if type(given).__name__ == "Node":
-            if given not in self.values:
-                raise Refused(f"it takes {given.name}, which is no tensor")
-            return self.values[given]
-        if type(given).__name__ in ("SymInt", "SymFloat", "SymBool"):
+        if isinstance(argument, list | tuple):
+            return type(argument)(self.operand(item) for item in argument)
+        if type(argument).__name__ == "Node":
+            if argument not in self.values:
+                raise Refused(f"it takes {argument.name}, which is no tensor")
+            return self.values[argument]
+        if type(argument).__name__ in ("SymInt", "SymFloat", "SymBool"):
             raise Refused("it depends on a shape that is known at run time only")
-        return given
+        return argument
 
     def call(self, node: Any) -> None:
         if node.target is getitem:
-            made = self.values[node.args[0]][node.args[1]]
-            if made is None:
+            outcome = self.values[node.args[0]][node.args[1]]
+            if outcome is None:
                 raise Refused(f"result {node.args[1]} of {name_of(node.args[0].target)} is not computed")
-            self.values[node] = made
+            self.values[node] = outcome
             return
         translate_ = TRANSLATORS.get(name_of(node.target))
         if translate_ is None:
@@ -108,19 +108,19 @@ class Translation:
         for number, value in enumerate(c.results):
             if hasattr(value, "shape") and not all(mil_type(value).shape) and (not several or c.used(number)):
                 raise Refused("an empty tensor")
-        made = translate_(c)
+        outcome = translate_(c)
         results = [
-            None if one is None else self.checked(c, one, mil_type(wanted))
-            for one, wanted in zip(made if several else (made,), c.results)
+            None if one is None else self.checked(c, one, mil_type(meta))
+            for one, meta in zip(outcome if several else (outcome,), c.results)
         ]
         self.values[node] = results if several else results[0]
 
-    def checked(self, c: AtenNode, made: Operand, wanted: TensorType) -> Operand:
+    def checked(self, c: AtenNode, value: Operand, torch_type: TensorType) -> Operand:
         """A result in the element type that PyTorch declares; GraphError for another shape."""
-        found = type_of(made)
-        if tuple(found.shape) != tuple(wanted.shape):
-            raise GraphError(f"its result is {tuple(found.shape)} where PyTorch has {tuple(wanted.shape)}")
-        return made if found.dtype == wanted.dtype else c.cast(made, wanted.dtype)
+        own = type_of(value)
+        if tuple(own.shape) != tuple(torch_type.shape):
+            raise GraphError(f"its result is {tuple(own.shape)} where PyTorch has {tuple(torch_type.shape)}")
+        return value if own.dtype == torch_type.dtype else c.cast(value, torch_type.dtype)
 
     def node(self, node: Any) -> None:
         """One node; NodeRefused where it cannot be translated."""
@@ -189,10 +189,10 @@ def translate(
                 if result is None:
                     names.append(None)
                     continue
-                wanted = output_names[number] if output_names and number < len(output_names) else result.name
+                name = output_names[number] if output_names and number < len(output_names) else result.name
                 if not isinstance(result.meta.get("val"), object) or result not in run.values:
                     raise NodeRefused(node, Refused("a result that is no tensor"))
-                names.append(run.output(run.values[result], wanted))
+                names.append(run.output(run.values[result], name))
         else:
             run.node(node)
     if not run.builder.function.outputs:

@@ -156,24 +156,24 @@ def laid_out(ops: Folder, view: View, operand: Operand, order: list[tuple[int, .
     extents = [ceil_div(e - b, s) for b, e, s in zip(begin, end, stride)]
     places = [which[axis] for entry in order for axis in entry]
     if places != sorted(places):
-        kept = places + [place for place in range(len(extents)) if place not in places]  # of one element each
-        operand = transposed(ops, operand, kept)
+        perm = places + [place for place in range(len(extents)) if place not in places]  # of one element each
+        operand = transposed(ops, operand, perm)
     target = [prod(extents[which[axis]] for axis in entry) for entry in order]
     return reshape(ops, operand, target)
 
 
 def _forward(ops: Folder, view: View, operand: Operand) -> tuple[View, Operand]:
     """The same view of a source whose axes are turned round where the view reads them backwards."""
-    turned = [place for place, steps in enumerate(view.steps) if min(steps, default=0) < 0]
-    if not turned:
+    flipped = [place for place, steps in enumerate(view.steps) if min(steps, default=0) < 0]
+    if not flipped:
         return view, operand
     offsets, steps = list(view.offsets), list(view.steps)
-    for place in turned:
+    for place in flipped:
         offsets[place] = type_of(operand).shape[place] - 1 - offsets[place]
         steps[place] = tuple(-step for step in steps[place])
         if min(steps[place]) < 0:
             raise NoContraction
-    operand = ops.reverse(x=operand, axes=turned)
+    operand = ops.reverse(x=operand, axes=flipped)
     return View(view.source, view.shape, tuple(offsets), tuple(steps)), operand
 
 
@@ -182,8 +182,8 @@ def _product(ops: Folder, x: tuple[View, Operand], w: tuple[View, Operand], axes
     b = laid_out(ops, *w, [axes.groups, axes.summed, axes.right], [])
     if not axes.groups:
         a, b = (reshape(ops, value, type_of(value).shape[1:]) for value in (a, b))
-    made = ops.matmul(x=a, y=b, transpose_x=False, transpose_y=False)
-    return ordered(ops, made, [*axes.groups, *axes.left, *axes.right], x[0].shape, reduced)
+    result = ops.matmul(x=a, y=b, transpose_x=False, transpose_y=False)
+    return ordered(ops, result, [*axes.groups, *axes.left, *axes.right], x[0].shape, reduced)
 
 
 def _convolution(
@@ -199,7 +199,7 @@ def _convolution(
     groups = prod(shape[axis] for axis in axes.groups)
     image = laid_out(ops, *x, [batch, axes.groups + channels, *((axis,) for axis in outs)], windows)
     kernel = laid_out(ops, *w, [axes.groups + axes.right, channels, *((axis,) for axis in kernels)], [])
-    made = ops.conv(
+    result = ops.conv(
         x=image,
         weight=kernel,
         strides=[window.stride for window in windows],
@@ -208,13 +208,13 @@ def _convolution(
         pad_type="valid",
         pad=np.zeros(2 * len(windows), np.int32),
     )
-    return ordered(ops, made, [*batch, *axes.groups, *axes.right, *outs], shape, reduced)
+    return ordered(ops, result, [*batch, *axes.groups, *axes.right, *outs], shape, reduced)
 
 
-def ordered(ops: Folder, made: Operand, order: list[int], shape: tuple[int, ...], reduced: int) -> Operand:
+def ordered(ops: Folder, result: Operand, order: list[int], shape: tuple[int, ...], reduced: int) -> Operand:
     """The product's own order of axes, those of one element included, without the summed ones."""
-    wanted = sorted(order)
-    if order != wanted:
-        made = reshape(ops, made, [shape[axis] for axis in order])
-        made = transposed(ops, made, [order.index(axis) for axis in wanted])
-    return reshape(ops, made, shape[reduced:])
+    target = sorted(order)
+    if order != target:
+        result = reshape(ops, result, [shape[axis] for axis in order])
+        result = transposed(ops, result, [order.index(axis) for axis in target])
+    return reshape(ops, result, shape[reduced:])

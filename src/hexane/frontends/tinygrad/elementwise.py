@@ -33,9 +33,9 @@ def _plus(r: Any, u: Any, v: list[Operand]) -> Operand:
     if dtype_of(u) == "bool":
         return r.ops.logical_or(x=v[0], y=v[1])
     for one, other in ((0, 1), (1, 0)):  # x + (-1) y
-        turned = patterns.times(u.src[other], -1.0) if not is_weak(u.src[other]) else None
-        if turned is not None and not is_weak(turned):
-            return r.ops.sub(x=v[one], y=r.narrow(turned))
+        negated = patterns.times(u.src[other], -1.0) if not is_weak(u.src[other]) else None
+        if negated is not None and not is_weak(negated):
+            return r.ops.sub(x=v[one], y=r.narrow(negated))
     return r.ops.add(x=v[0], y=v[1])
 
 

@@ -32,24 +32,24 @@ def is_op(u: Any, name: str) -> bool:
     return bool(u.op.name == name)
 
 
-def _near(value: float | None, wanted: float) -> bool:
-    return value is not None and math.isclose(value, wanted, rel_tol=1e-6)
+def _near(value: float | None, target: float) -> bool:
+    return value is not None and math.isclose(value, target, rel_tol=1e-6)
 
 
-def times(u: Any, wanted: float) -> Any:
+def times(u: Any, factor: float) -> Any:
     """Operand that is multiplied by a number; None where that is something else."""
     if is_op(u, "MUL"):
         for one, other in ((u.src[0], u.src[1]), (u.src[1], u.src[0])):
-            if _near(number(other), wanted):
+            if _near(number(other), factor):
                 return one
     return None
 
 
-def plus(u: Any, wanted: float) -> Any:
+def plus(u: Any, summand: float) -> Any:
     """Operand that a number is added to; None where that is something else."""
     if is_op(u, "ADD"):
         for one, other in ((u.src[0], u.src[1]), (u.src[1], u.src[0])):
-            if _near(number(other), wanted):
+            if _near(number(other), summand):
                 return one
     return None
 

@@ -33,8 +33,8 @@ def pooled(ops: Folder, x: View, operand: Operand, reduced: int, kind: str) -> O
     strides = [window.stride for window in windows]
     how = {"kernel_sizes": sizes, "strides": strides, "pad_type": "valid", "pad": np.zeros(2 * len(windows), np.int32)}
     if kind == "MAX":
-        made = ops.max_pool(x=image, **how)
+        result = ops.max_pool(x=image, **how)
     else:
-        made = ops.avg_pool(x=image, exclude_padding_from_average=False, **how)
-        made = ops.mul(x=made, y=np.array(prod(sizes), type_of(made).carrier))
-    return ordered(ops, made, [*others, *outs], x.shape, reduced)
+        result = ops.avg_pool(x=image, exclude_padding_from_average=False, **how)
+        result = ops.mul(x=result, y=np.array(prod(sizes), type_of(result).carrier))
+    return ordered(ops, result, [*others, *outs], x.shape, reduced)

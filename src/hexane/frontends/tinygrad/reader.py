@@ -67,11 +67,11 @@ class Reader(Composer):
     def value(self, u: Any) -> Operand:
         """A node as a value of the graph, or as an array where it is constant."""
         if u not in self.made:
-            made = self.translated(u)
+            result = self.translated(u)
             shape = shape_of(u, u.op.name)
-            if type_of(made).shape != shape:
-                made = self.spread(made, shape)
-            self.made[u] = made
+            if type_of(result).shape != shape:
+                result = self.spread(result, shape)
+            self.made[u] = result
         return self.made[u]
 
     def translated(self, u: Any) -> Operand:
@@ -115,19 +115,19 @@ class Reader(Composer):
         met = [source for place, source in enumerate(u.src) if not (chooses and place == 0)]
         typed = [source for source in met if not is_weak(source)]
         like = np.result_type(*(carrier_of(source) for source in typed or met))
-        found: list[Operand] = []
+        values: list[Operand] = []
         for place, source in enumerate(u.src):
             if not is_weak(source):
-                found.append(self.narrow(source))
+                values.append(self.narrow(source))
                 continue
             fixed = patterns.number(source)
             value = self.value(source) if fixed is None else np.asarray(fixed)
             if not isinstance(value, np.ndarray):  # an index that is computed
-                found.append(self.cast(value, dtype_name(like)))
+                values.append(self.cast(value, dtype_name(like)))
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
-                found.append(value if chooses and place == 0 else value.astype(like))
-        return found
+                values.append(value if chooses and place == 0 else value.astype(like))
+        return values
 
     def known(self, u: Any) -> Operand | None:
         """The op that a pattern stands for."""
@@ -202,8 +202,8 @@ class Reader(Composer):
         if u in self.made or u.op.name not in MOVES:
             return self.value(u)
         view = self.view(u)
-        made = None if view is None else self.regular(view)
-        return self.value(u) if made is None else made
+        result = None if view is None else self.regular(view)
+        return self.value(u) if result is None else result
 
     def view(self, u: Any) -> View | None:
         return view_of(u, ends=self.inputs)
@@ -211,12 +211,12 @@ class Reader(Composer):
     def regular(self, view: View) -> Operand | None:
         """A view that cuts, reorders and spreads, without the spreading; None for windows and diagonals."""
         moving = [[axis for axis, step in enumerate(steps) if step] for steps in view.steps]
-        axes = [found[0] for found in moving if found]
-        if any(len(found) > 1 for found in moving) or len(set(axes)) != len(axes):
+        axes = [candidates[0] for candidates in moving if candidates]
+        if any(len(candidates) > 1 for candidates in moving) or len(set(axes)) != len(axes):
             return None
         order: list[tuple[int, ...]] = [(axis,) for axis in sorted(axes)]
-        made = laid_out(self.ops, view, self.value(view.source), order, [])
-        return self.reshape(made, [n if axis in axes else 1 for axis, n in enumerate(view.shape)])
+        result = laid_out(self.ops, view, self.value(view.source), order, [])
+        return self.reshape(result, [n if axis in axes else 1 for axis, n in enumerate(view.shape)])
 
     def spread(self, operand: Operand, shape: tuple[int, ...]) -> Operand:
         """Broadcast to a shape, written out."""
@@ -255,7 +255,7 @@ class Reader(Composer):
         if name == "SHRINK":
             begin = numbers(u.src[1])
             return self.ops.slice_by_size(x=x, begin=begin, size=u.shape)
-        axes = [axis for axis, turned in enumerate(flips(u)) if turned]
+        axes = [axis for axis, flip in enumerate(flips(u)) if flip]
         return self.ops.reverse(x=x, axes=axes)
 
     def padded(self, u: Any, value: float = 0.0) -> Operand:
@@ -282,9 +282,9 @@ class Reader(Composer):
         if kind == "ADD" and inner.op.name == "MUL" and dtype_of(u) in FLOATS and self.known(inner) is None:
             a, b = inner.src
             if not is_weak(a) and not is_weak(b):
-                made = self.contracted(a, b, chain, inner.shape, count)
-                if made is not None:
-                    return self.cast(made, dtype_of(u))
+                result = self.contracted(a, b, chain, inner.shape, count)
+                if result is not None:
+                    return self.cast(result, dtype_of(u))
         if kind in ("ADD", "MAX") and dtype_of(u) in FLOATS and u.src[0] not in self.made:
             for shaped in (False, True):
                 view = view_of(u.src[0], None, (), self.inputs, shaped)
@@ -312,8 +312,8 @@ class Reader(Composer):
     def plainly(self, u: Any, kind: str, count: int) -> Operand:
         axes, inner = list(range(count)), u.src[0]
         if inner.op.name == "PERMUTE" and inner not in self.inputs and inner not in self.made:
-            kept = inner.arg[count:]
-            if list(kept) == sorted(kept):  # the axes are there already, and what is left keeps its order
+            rest = inner.arg[count:]
+            if list(rest) == sorted(rest):  # the axes are there already, and what is left keeps its order
                 axes, inner = sorted(inner.arg[:count]), inner.src[0]
         x = self.value(inner)
         dtype = type_of(x).dtype
@@ -328,8 +328,8 @@ class Reader(Composer):
         if dtype == "bool":
             x = self.cast(x, "int32")
         name = {"ADD": "reduce_sum", "MAX": "reduce_max", "MUL": "reduce_prod"}[kind]
-        made = self.ops.op(name, x=x, axes=axes, keep_dims=False)
-        return self.cast(made, dtype_of(u))
+        result = self.ops.op(name, x=x, axes=axes, keep_dims=False)
+        return self.cast(result, dtype_of(u))
 
 
 def _widens(u: Any) -> bool:

@@ -56,7 +56,7 @@ def from_tinygrad(function: Callable[..., Any], *tensors: Any, input_names: Sequ
         places.append(empty)
         reader.input(name, empty.uop)
     try:
-        made = function(*places)
+        values = function(*places)
     except HexaneError:
         raise
     except Exception as error:  # the function's own, and tinygrad's where it wants a value of an empty tensor
@@ -69,7 +69,7 @@ def from_tinygrad(function: Callable[..., Any], *tensors: Any, input_names: Sequ
             f"the function looks at the values of {', '.join(looked)} while it is traced",
             hint="shapes and branches that depend on values (nonzero, item) have no place in a static graph",
         )
-    results = list(made) if isinstance(made, tuple | list) else [made]
+    results = list(values) if isinstance(values, tuple | list) else [values]
     for result in results:
         if not isinstance(result, Tensor):
             raise UsageError(f"the function gives a {type(result).__name__}, not a tensor")

@@ -42,7 +42,7 @@ def move(u: Any, array: np.ndarray) -> np.ndarray:
     if name == "SHRINK":
         return array[tuple(slice(first, first + extent) for first, extent in zip(numbers(u.src[1]), u.shape))]
     if name == "FLIP":
-        return array[tuple(slice(None, None, -1) if turned else slice(None) for turned in flips(u))]
+        return array[tuple(slice(None, None, -1) if flip else slice(None) for flip in flips(u))]
     raise ValueError(name)
 
 
@@ -131,15 +131,15 @@ def _affine(source: Any, index: np.ndarray) -> View | None:
         coordinate = rest % extent
         rest = rest // extent
         first = int(coordinate.reshape(-1)[0])
-        found = [0] * squeezed.ndim
+        coefficients = [0] * squeezed.ndim
         expected: Any = first
         for axis, count in enumerate(squeezed.shape):
             if count > 1:
-                found[axis] = int(np.take(coordinate, 1, axis).reshape(-1)[0]) - first
+                coefficients[axis] = int(np.take(coordinate, 1, axis).reshape(-1)[0]) - first
                 along = np.arange(count, dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(squeezed.ndim)])
-                expected = expected + found[axis] * along
+                expected = expected + coefficients[axis] * along
         if not np.array_equal(np.broadcast_to(expected, coordinate.shape), coordinate):
             return None
         offsets.insert(0, first)
-        steps.insert(0, tuple(found))
+        steps.insert(0, tuple(coefficients))
     return View(source, index.shape, tuple(offsets), tuple(steps))

@@ -68,9 +68,9 @@ LONGEST_SUM = KERNEL_BYTES_EVERYWHERE // 16
 def summed_product(x: Formula, y: Formula, axis: int) -> Formula:
     """Products of matrices summed along the last axis of both, or the last but one, in parts where it is long."""
     length = x.shape[axis]
-    turned = {"transpose_x": True} if axis == -2 else {"transpose_y": True}
+    side = {"transpose_x": True} if axis == -2 else {"transpose_y": True}
     parts = [
-        x.cut(axis % x.rank, start, size).matmul(y=y.cut(axis % y.rank, start, size), **turned)
+        x.cut(axis % x.rank, start, size).matmul(y=y.cut(axis % y.rank, start, size), **side)
         for start in range(0, max(length, 1), LONGEST_SUM)
         for size in (min(LONGEST_SUM, length - start),)
     ]

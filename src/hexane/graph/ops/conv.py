@@ -84,8 +84,8 @@ def conv_geometry(
 
 def geometry_of(op: Op) -> Geometry:
     """``conv_geometry`` of a ``conv``, by its arguments; remembered, since every pass that meets the op asks."""
-    given = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
-    strides, dilations, pads, out = _remembered(op.inputs["x"].shape, op.inputs["weight"].shape, *given)
+    parameters = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
+    strides, dilations, pads, out = _remembered(op.inputs["x"].shape, op.inputs["weight"].shape, *parameters)
     return strides, dilations, list(pads), out
 
 
@@ -286,9 +286,9 @@ def transpose_geometry(
     positive(steps, "strides")
     positive(spread, "dilations")
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x[2:], weight[2:], steps, spread)]
-    wanted = None if output_shape is None else tuple(output_shape)[-rank:]
-    if wanted is not None and len(wanted) != rank:
-        raise GraphError(f"output_shape has {len(wanted)} entries, {rank} are needed")
+    extents_out = None if output_shape is None else tuple(output_shape)[-rank:]
+    if extents_out is not None and len(extents_out) != rank:
+        raise GraphError(f"output_shape has {len(extents_out)} entries, {rank} are needed")
     cuts, out = [], []
     for axis in range(rank):
         before = after = 0
@@ -296,13 +296,13 @@ def transpose_geometry(
             flat = per_axis(pad, 2 * rank, 0, "pad")
             before, after = flat[2 * axis], flat[2 * axis + 1]
         elif pad_type != "valid":
-            target = wanted[axis] if wanted is not None else x[2 + axis] * steps[axis]
+            target = extents_out[axis] if extents_out is not None else x[2 + axis] * steps[axis]
             total = max(full[axis] - target, 0)
             before = total // 2 if pad_type == "same" else total - total // 2
             after = full[axis] - target - before
         extent = full[axis] - before - after
-        if wanted is not None:
-            extent = wanted[axis]
+        if extents_out is not None:
+            extent = extents_out[axis]
         if extent < 1:
             raise GraphError(f"padding {(before, after)} leaves nothing of {full[axis]}")
         cuts.append(before)

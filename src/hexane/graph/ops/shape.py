@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from hexane.graph.gradient import Derivation
 
 
-def resolve_reshape(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+def resolve_reshape(shape: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
     """The extents that ``reshape`` gives: 0 copies the input's, one -1 takes what is left."""
     out = []
-    for position, extent in enumerate(wanted):
+    for position, extent in enumerate(target):
         if extent == 0 and prod(shape) != 0:
             if position >= len(shape):
                 raise GraphError(f"extent 0 at position {position} copies from a shape of rank {len(shape)}")
             extent = shape[position]
         out.append(extent)
     if any(extent < -1 for extent in out) or out.count(-1) > 1:
-        raise GraphError(f"{tuple(wanted)} is no shape to reshape to")
+        raise GraphError(f"{tuple(target)} is no shape to reshape to")
     if -1 in out:
         rest = prod(extent for extent in out if extent != -1)
         if rest == 0 or prod(shape) % rest:
-            raise GraphError(f"{tuple(shape)} cannot be reshaped to {tuple(wanted)}")
+            raise GraphError(f"{tuple(shape)} cannot be reshaped to {tuple(target)}")
         out[out.index(-1)] = prod(shape) // rest
     if prod(out) != prod(shape):
-        raise GraphError(f"{tuple(shape)} has {prod(shape)} elements, {tuple(wanted)} has {prod(out)}")
+        raise GraphError(f"{tuple(shape)} has {prod(shape)} elements, {tuple(target)} has {prod(out)}")
     return tuple(out)
 
 

@@ -39,13 +39,13 @@ class Feature:
     default: float | None = None
     text: str = ""
 
-    def taken(self, given: Any) -> np.ndarray:
+    def taken(self, value: Any) -> np.ndarray:
         """Inputs of the caller, as the network takes them. UsageError for another kind, mode or size."""
         if self.kind == IMAGE:
-            return self._picture(given)
+            return self._picture(value)
         if self.kind in (STRING, DICTIONARY):
             raise UnsupportedError(f"input {self.name!r} is a {self.kind}", hint="hexane computes with numbers")
-        array = _plain(given, self.name)
+        array = _plain(value, self.name)
         if self.kind in (DOUBLE, INT64):
             if array.size != 1:
                 raise UsageError(f"input {self.name!r} is one number, not {array.shape}")
@@ -79,19 +79,19 @@ class Feature:
             raise UsageError(f"input {self.name!r} is missing", hint=f"it is a {self}")
         return np.full(self.shape, self.default, _NUMPY[self.dtype])
 
-    def _picture(self, given: Any) -> np.ndarray:
-        mode = getattr(given, "mode", None)
+    def _picture(self, picture: Any) -> np.ndarray:
+        mode = getattr(picture, "mode", None)
         if mode is None:
-            raise UsageError(f"input {self.name!r} is a picture, not a {type(given).__name__}", hint="a PIL.Image")
-        wanted = _MODES.get(self.color)
-        if wanted is None:
+            raise UsageError(f"input {self.name!r} is a picture, not a {type(picture).__name__}", hint="a PIL.Image")
+        modes = _MODES.get(self.color)
+        if modes is None:
             raise UnsupportedError(f"input {self.name!r} is a picture of colours {self.color}")
-        if mode != wanted:
-            hint = f"image.convert({wanted!r})"
-            raise UsageError(f"input {self.name!r} takes pictures of mode {wanted!r}, not {mode!r}", hint=hint)
-        channels = 3 if wanted == "RGB" else 1
-        self.require((1, channels, given.height, given.width))
-        pixels = np.asarray(given, np.float32).reshape(given.height, given.width, channels)
+        if mode != modes:
+            hint = f"image.convert({modes!r})"
+            raise UsageError(f"input {self.name!r} takes pictures of mode {modes!r}, not {mode!r}", hint=hint)
+        channels = 3 if modes == "RGB" else 1
+        self.require((1, channels, picture.height, picture.width))
+        pixels = np.asarray(picture, np.float32).reshape(picture.height, picture.width, channels)
         if self.color == "BGR":
             pixels = pixels[..., ::-1]
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))[None]
@@ -108,8 +108,8 @@ class Feature:
             return int(np.asarray(array).reshape(-1)[0])
         if self.kind == DOUBLE:
             return float(np.asarray(array).reshape(-1)[0])
-        wanted = _NUMPY.get(self.dtype, np.float32)
-        return np.atleast_1d(np.asarray(array)).astype(wanted)
+        dtype = _NUMPY.get(self.dtype, np.float32)
+        return np.atleast_1d(np.asarray(array)).astype(dtype)
 
     def _image(self, array: np.ndarray) -> Any:
         from PIL import Image
@@ -128,12 +128,12 @@ class Feature:
         return f"{self.color or self.dtype} {self.kind} {size}".strip()
 
 
-def _plain(given: Any, name: str) -> np.ndarray:
+def _plain(value: Any, name: str) -> np.ndarray:
     """A list, an array, or a tensor of a framework as an array of numbers."""
-    if hasattr(given, "detach"):
-        given = given.detach().cpu().numpy()
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise UsageError(f"input {name!r} is no array ({error})") from None
     if array.dtype.kind not in "biuf":
@@ -178,16 +178,16 @@ class Descriptions(dict[str, str]):
 
 def of_graph(graph: Graph, kind: str) -> dict[str, Feature]:
     """The same for a compiled model, which has no description: arrays, and images that its metadata name."""
-    found = {}
+    features = {}
     for name, type_ in (graph.inputs if kind == "input" else graph.outputs).items():
         if not isinstance(type_, TensorType):
             continue
         image = graph.metadata.get("images", {}).get(name) if kind == "input" else None
         if image is not None:
-            found[name] = Feature(name, IMAGE, tuple(type_.shape), "fp32", str(image["color"]))
+            features[name] = Feature(name, IMAGE, tuple(type_.shape), "fp32", str(image["color"]))
         elif type_.dtype == "string":
-            found[name] = Feature(name, STRING)
+            features[name] = Feature(name, STRING)
         else:
             dtype = type_.dtype if type_.dtype in _NUMPY else "int32"
-            found[name] = Feature(name, ARRAY, tuple(type_.shape), dtype)
-    return found
+            features[name] = Feature(name, ARRAY, tuple(type_.shape), dtype)
+    return features

@@ -54,10 +54,10 @@ class MLState:
 
     def write_state(self, name: str, value: Any) -> None:
         """Put numbers into a state. UsageError for another name or shape."""
-        array, given = self._named(name), np.asarray(value)
-        if given.shape != array.shape:
-            raise UsageError(f"state {name!r} has the shape {array.shape}, not {given.shape}")
-        array[...] = given
+        array, content = self._named(name), np.asarray(value)
+        if content.shape != array.shape:
+            raise UsageError(f"state {name!r} has the shape {array.shape}, not {content.shape}")
+        array[...] = content
 
     def _named(self, name: str) -> np.ndarray:
         if name not in self.arrays:

@@ -54,9 +54,9 @@ class HexaneRep(BackendRep):
         ------
         UsageError : inputs that the model does not have.
         """
-        given = _by_name([port.name for port in self.program.inputs], inputs)
-        made = self._session.run({name: _array(value) for name, value in given.items()})
-        return self._outputs(*(outward(made[name], self._elements[name]) for name in self._names))
+        feed = _by_name([port.name for port in self.program.inputs], inputs)
+        results = self._session.run({name: _array(value) for name, value in feed.items()})
+        return self._outputs(*(outward(results[name], self._elements[name]) for name in self._names))
 
 
 class HexaneBackend(Backend):
@@ -126,13 +126,11 @@ class HexaneBackend(Backend):
         onnx = import_onnx()
         version = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
         named = [name for name in node.input if name]
-        given = _by_name(
-            named, inputs if isinstance(inputs, Mapping) else [v for v in _listed(inputs) if v is not None]
-        )
-        arrays = {name: np.asarray(given[name]) for name in dict.fromkeys(named) if name in given}
+        feed = _by_name(named, inputs if isinstance(inputs, Mapping) else [v for v in _listed(inputs) if v is not None])
+        arrays = {name: np.asarray(feed[name]) for name in dict.fromkeys(named) if name in feed}
         if missing := [name for name in named if name not in arrays]:
             raise UsageError(f"input {missing[0]!r} of {node.op_type} is missing", hint=f"its inputs are {named}")
-        known = {name for i, (name, array) in enumerate(arrays.items()) if i and array.dtype.kind in "iu"}
+        constants = {name for i, (name, array) in enumerate(arrays.items()) if i and array.dtype.kind in "iu"}
         helper, as_code = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
         outputs = []
         for i, name in enumerate(name for name in node.output if name):
@@ -144,9 +142,13 @@ class HexaneBackend(Backend):
         graph = helper.make_graph(
             [node],
             "node",
-            [helper.make_tensor_value_info(n, as_code(a.dtype), a.shape) for n, a in arrays.items() if n not in known],
+            [
+                helper.make_tensor_value_info(n, as_code(a.dtype), a.shape)
+                for n, a in arrays.items()
+                if n not in constants
+            ],
             outputs,
-            [onnx.numpy_helper.from_array(arrays[name], name) for name in known],
+            [onnx.numpy_helper.from_array(arrays[name], name) for name in constants],
         )
         imports = [helper.make_opsetid("", version)]
         if node.domain:
@@ -154,7 +156,7 @@ class HexaneBackend(Backend):
         model = helper.make_model(graph, opset_imports=imports)
         if outputs_info is None:
             model = _inferred(model)
-        return cls.run_model(model, {n: a for n, a in arrays.items() if n not in known}, device, **kwargs)
+        return cls.run_model(model, {n: a for n, a in arrays.items() if n not in constants}, device, **kwargs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -172,8 +174,8 @@ _RUNNERS_OWN = {"rtol", "atol"}
 """Keywords of ONNX's test runner that are not for the back end."""
 
 
-def _options(given: Mapping[str, Any]) -> Options:
-    words = {name: value for name, value in given.items() if name not in _RUNNERS_OWN}
+def _options(options: Mapping[str, Any]) -> Options:
+    words = {name: value for name, value in options.items() if name not in _RUNNERS_OWN}
     if "hexane_device" in words:
         words["device"] = words.pop("hexane_device")
     return Options.of(words)

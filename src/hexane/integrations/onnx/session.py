@@ -49,13 +49,13 @@ class Options:
     strict: bool = False
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, words: Mapping[str, Any]) -> Options:
         """From keywords or a provider's options, in which onnxruntime has strings; UsageError for an unknown word."""
-        known = {entry.name for entry in fields(cls)}
-        for name in given:
-            if name not in known:
-                raise UsageError(f"a session has no option {name!r}", hint=f"options: {', '.join(sorted(known))}")
-        values = dict(given)
+        names = {entry.name for entry in fields(cls)}
+        for name in words:
+            if name not in names:
+                raise UsageError(f"a session has no option {name!r}", hint=f"options: {', '.join(sorted(names))}")
+        values = dict(words)
         if isinstance(strict := values.get("strict"), str):
             values["strict"] = strict.strip().lower() in ("1", "true", "yes")
         return cls(**values)
@@ -136,8 +136,8 @@ class InferenceSession:
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of the engine, as strings."""
-        chosen = {entry.name: str(getattr(self._options, entry.name)) for entry in fields(self._options)}
-        return {name: chosen if name == PROVIDER else {} for name in self.get_providers()}
+        values = {entry.name: str(getattr(self._options, entry.name)) for entry in fields(self._options)}
+        return {name: values if name == PROVIDER else {} for name in self.get_providers()}
 
     def get_session_options(self) -> Any:
         """Options as given."""
@@ -147,12 +147,14 @@ class InferenceSession:
 
     def program(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
         """The compiled program, for models with open extents that of the given shapes: statistics, estimate, save."""
-        wanted = {entry.name: tuple((shapes or {}).get(entry.name, entry.shape)) for entry in self._signature.inputs}
-        for name, shape in wanted.items():
+        feed_shapes = {
+            entry.name: tuple((shapes or {}).get(entry.name, entry.shape)) for entry in self._signature.inputs
+        }
+        for name, shape in feed_shapes.items():
             if not all(isinstance(extent, int) for extent in shape):
                 raise UsageError(f"input {name!r} has the open shape {list(shape)}", hint="give shapes={name: (...)}")
         with self._lock:
-            return self._session(wanted).program  # type: ignore[arg-type]
+            return self._session(feed_shapes).program  # type: ignore[arg-type]
 
     def run(
         self,
@@ -166,13 +168,13 @@ class InferenceSession:
         ------
         UsageError : a name, shape or dtype that the model does not have.
         """
-        wanted = self._wanted(output_names)
+        names = self._wanted(output_names)
         feed = self._checked(input_feed)
         with self._lock:
-            made = self._session({name: array.shape for name, array in feed.items()}).run(feed)
-        self._say(made, feed)
+            results = self._session({name: array.shape for name, array in feed.items()}).run(feed)
+        self._say(results, feed)
         elements = {entry.name: entry.element for entry in self._signature.outputs}
-        return [outward(made[name], elements[name]) for name in wanted]
+        return [outward(results[name], elements[name]) for name in names]
 
     def run_async(
         self,
@@ -217,13 +219,13 @@ class InferenceSession:
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _wanted(self, names: Sequence[str] | None) -> list[str]:
-        known = [entry.name for entry in self._signature.outputs]
+        declared = [entry.name for entry in self._signature.outputs]
         if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
             raise UsageError(f"output_names is a {type(names).__name__}", hint="give a list of names, or None for all")
         for name in names or ():
-            if name not in known:
-                raise UsageError(f"invalid output name: {name!r}", hint=f"the outputs are {', '.join(known)}")
-        return list(names or known)
+            if name not in declared:
+                raise UsageError(f"invalid output name: {name!r}", hint=f"the outputs are {', '.join(declared)}")
+        return list(names or declared)
 
     def _checked(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
         entries = {entry.name: entry for entry in self._signature.inputs}
@@ -242,11 +244,11 @@ class InferenceSession:
         symbols: dict[str, tuple[int, str]] = {}
         return {name: _fitting(entry, feed[name], symbols) for name, entry in entries.items()}
 
-    def _say(self, made: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray]) -> None:
+    def _say(self, results: Mapping[str, np.ndarray], feed: Mapping[str, np.ndarray]) -> None:
         """A warning where results left fp16's range; onnxruntime would give numbers there."""
         if not all(np.isfinite(array).all() for array in feed.values() if array.dtype.kind == "f"):
             return
-        for name, array in made.items():
+        for name, array in results.items():
             if array.dtype.kind == "f" and (count := array.size - int(np.isfinite(array).sum())):
                 logging.getLogger(__name__).warning(
                     "%s: %d of %d numbers are infinite or no number; the engine computes in fp16, up to 65504",
@@ -258,42 +260,42 @@ class InferenceSession:
     def _session(self, shapes: dict[str, tuple[int, ...]]) -> Session:
         """The loaded program for these shapes; the shapes are whole numbers."""
         key = tuple(shapes[entry.name] for entry in self._signature.inputs)
-        made = self._programs.pop(key, None)
-        if made is None:
+        runner = self._programs.pop(key, None)
+        if runner is None:
             from hexane.codegen import compile
             from hexane.formats.onnx import load
             from hexane.integrations.onnx.strict import engine_alone
 
-            chosen = self._options
-            program = compile(load(self._source, shapes=shapes), chip=chosen.chip)
-            if chosen.strict:
+            options = self._options
+            program = compile(load(self._source, shapes=shapes), chip=options.chip)
+            if options.strict:
                 engine_alone(program)
-            made = program.on(chosen.device, chosen.level)
+            runner = program.on(options.device, options.level)
             while len(self._programs) >= MOST_PROGRAMS:
                 self._programs.pop(next(iter(self._programs))).close()
-        self._programs[key] = made
-        return made
+        self._programs[key] = runner
+        return runner
 
 
-def _fitting(entry: NodeArg, given: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
+def _fitting(entry: NodeArg, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
     """A value as the input declares it; one symbol that a person wrote stands for one extent in all inputs."""
     try:
-        array = given.numpy() if isinstance(given, OrtValue) else np.asarray(given)
+        array = value.numpy() if isinstance(value, OrtValue) else np.asarray(value)
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"input {entry.name!r} is no array ({error})", hint=f"it is {entry.type} {entry.shape}"
         ) from None
-    wanted = dtype_of(entry.element)
-    if wanted is not None and array.dtype != wanted and isinstance(given, np.ndarray | np.generic | OrtValue):
+    dtype = dtype_of(entry.element)
+    if dtype is not None and array.dtype != dtype and isinstance(value, np.ndarray | np.generic | OrtValue):
         raise UsageError(
             f"input {entry.name!r}: unexpected data type, tensor({element_of(array.dtype)}) where the model has "
             f"{entry.type}",
-            hint=f"give an array of {wanted}",
+            hint=f"give an array of {dtype}",
         )
-    if wanted is not None and array.dtype != wanted:  # lists have no dtype of their own
-        if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype.kind + "8", wanted, "same_kind"):
+    if dtype is not None and array.dtype != dtype:  # lists have no dtype of their own
+        if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype.kind + "8", dtype, "same_kind"):
             raise UsageError(f"input {entry.name!r} of {array.dtype} does not fit {entry.type}")
-        array = array.astype(wanted)
+        array = array.astype(dtype)
     if array.ndim != len(entry.shape):
         raise UsageError(
             f"input {entry.name!r}: invalid rank {array.ndim}, expected {len(entry.shape)}",
@@ -321,7 +323,7 @@ def _provider_options(providers: Any, options: Any) -> dict[str, Any]:
         raise UsageError("providers is a list of names or of (name, options)", hint=f'providers=["{PROVIDER}"]')
     if options is not None and (providers is None or len(options) != len(providers)):
         raise UsageError("provider_options has one entry for each of providers")
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for number, entry in enumerate(providers or ()):
         name, own = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
         if not isinstance(name, str) or not isinstance(own, Mapping):
@@ -331,6 +333,6 @@ def _provider_options(providers: Any, options: Any) -> dict[str, Any]:
         if name not in (PROVIDER, "CPUExecutionProvider"):
             logging.getLogger(__name__).warning("there is no %s here: it is left out", name)
         if name == PROVIDER:
-            found.update(own)
-            found.update(options[number] if options is not None else {})
-    return found
+            merged.update(own)
+            merged.update(options[number] if options is not None else {})
+    return merged

@@ -123,8 +123,8 @@ def inward(array: np.ndarray) -> np.ndarray:
 
 def outward(array: np.ndarray, element: str) -> np.ndarray:
     """A result in the declared type where NumPy itself has none for it."""
-    wanted = None if element in _ELEMENTS else dtype_of(element)
-    return array if wanted is None else np.asarray(array).astype(wanted)
+    dtype = None if element in _ELEMENTS else dtype_of(element)
+    return array if dtype is None else np.asarray(array).astype(dtype)
 
 
 def element_of(dtype: np.dtype) -> str:

@@ -42,9 +42,9 @@ def _said(report: GraphReport) -> None:
         log.info("a part of %s", part)
     for left in report.left:
         log.warning("left to torch: %s", left)
-    found = _collector.get()
-    if found is not None:
-        found.append(report)
+    reports = _collector.get()
+    if reports is not None:
+        reports.append(report)
 
 
 class Captured:
@@ -61,14 +61,14 @@ class Captured:
 
     def __call__(self, args: list[Any]) -> Any:
         weights = {number: args[number] for number in self.static if isinstance(args[number], torch.Tensor)}
-        seen = tuple((weight.data_ptr(), weight._version) for weight in weights.values())
-        if self.made is None or seen != self.seen:
-            self.seen = seen
+        versions = tuple((weight.data_ptr(), weight._version) for weight in weights.values())
+        if self.made is None or versions != self.seen:
+            self.seen = versions
             self.made = self.compiled(weights)
-        given = tuple(args)
+        arguments = tuple(args)
         args.clear()
         with torch.no_grad():
-            return self.made(*given)
+            return self.made(*arguments)
 
     def compiled(self, weights: Mapping[int, torch.Tensor]) -> torch.fx.GraphModule:
         """The graph with programs in it."""
@@ -79,9 +79,9 @@ class Captured:
         result = graph.graph_copy(self.module.graph, renamed)
         graph.output(result)
         module = torch.fx.GraphModule(self.module, graph)
-        made, report = cut(module, constants, self.options)
+        compiled_module, report = cut(module, constants, self.options)
         _said(report)
-        return made
+        return compiled_module
 
 
 class CapturedSizes:
@@ -133,8 +133,8 @@ def _inference(options: Options) -> Any:
         metadata = context.fw_metadata if context is not None else None
         static: list[int] = []
         if metadata is not None:
-            written = {number for number, info in enumerate(metadata.input_info) if info.mutates_data}
-            static = [number for number in metadata.static_input_indices or () if number not in written]
+            mutated = {number for number, info in enumerate(metadata.input_info) if info.mutates_data}
+            static = [number for number in metadata.static_input_indices or () if number not in mutated]
         holes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         form = CapturedSizes if any(isinstance(value, torch.SymInt) for value in holes) else Captured
         return form(module, static, options)

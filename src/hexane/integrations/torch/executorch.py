@@ -56,14 +56,14 @@ class HexaneBackend(BackendDetails):
 def _stand_ins(program: Any) -> dict[str, np.ndarray]:
     """Ones in the place of weights: a partitioner sees their shapes only."""
     signature = program.graph_signature
-    known = {
+    inputs = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
     stand_ins = {}
     for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in known:
+        if node.op == "placeholder" and node.name in inputs:
             type_ = mil_type(node.meta["val"])
             stand_ins[node.name] = np.ones(type_.shape, type_.carrier)
     return stand_ins
@@ -83,11 +83,11 @@ class HexanePartitioner(Partitioner):
     def partition(self, exported_program: Any) -> PartitionResult:
         """The program with a tag on the nodes of each part."""
         module = exported_program.graph_module
-        taken, refused = survey(module.graph, _stand_ins(exported_program))
+        supported, refused = survey(module.graph, _stand_ins(exported_program))
         self.left = {name: f"{operator}: {why}" for name, (operator, why) in refused.items()}
         spec = DelegationSpec(HexaneBackend.__name__, [CompileSpec("chip", self.chip.encode())])
         tags = {}
-        parts = CapabilityBasedPartitioner(module, Supported(taken), allows_single_node_partition=True)
+        parts = CapabilityBasedPartitioner(module, Supported(supported), allows_single_node_partition=True)
         for number, part in enumerate(parts.propose_partitions()):
             tag = f"hexane_{number}"
             for node in part.nodes:

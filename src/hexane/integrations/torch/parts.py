@@ -30,13 +30,13 @@ class Options:
     level: str = "engine"
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> Options:
+    def of(cls, options: Mapping[str, Any] | None) -> Options:
         """From torch's ``options``; UsageError for an option, chip, device or level that there is not."""
-        unknown = set(given or {}) - set(cls.__dataclass_fields__)
+        unknown = set(options or {}) - set(cls.__dataclass_fields__)
         if unknown:
             hint = f"the options are {', '.join(cls.__dataclass_fields__)}"
             raise UsageError(f"there is no option {sorted(unknown)[0]!r}", hint=hint)
-        return cls(**dict(given or {}))
+        return cls(**dict(options or {}))
 
     def __post_init__(self) -> None:
         chips.get(self.chip)
@@ -98,13 +98,13 @@ class Part(torch.nn.Module):
     def forward(self, *args: Any) -> Any:
         """The subgraph's results, in their declared types and strides."""
         arrays = {name: to_numpy(args[number]) for number, name in self.inputs.items()}
-        found = self.session.run(arrays)
+        outputs = self.session.run(arrays)
         many = isinstance(self.values, tuple | list)
         values = self.values if many else (self.values,)
-        made = tuple(
-            None if name is None else to_torch(found[name], value) for name, value in zip(self.outputs, values)
+        results = tuple(
+            None if name is None else to_torch(outputs[name], value) for name, value in zip(self.outputs, values)
         )
-        return made if many else made[0]
+        return results if many else results[0]
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -135,7 +135,7 @@ class Supported(OperatorSupportBase):
 def survey(graph: torch.fx.Graph, constants: Mapping[str, np.ndarray]) -> tuple[set[str], dict[str, tuple[str, str]]]:
     """Nodes that can be translated, and for the others the operator and the reason."""
     run = Translation(constants, {})
-    taken: set[str] = set()
+    supported: set[str] = set()
     refused: dict[str, tuple[str, str]] = {}
     for node in graph.nodes:
         if node.op == "output":
@@ -149,12 +149,12 @@ def survey(graph: torch.fx.Graph, constants: Mapping[str, np.ndarray]) -> tuple[
             _as_input(run, node)
             continue
         if node.op == "call_function":
-            taken.add(node.name)
+            supported.add(node.name)
     # The parts of a result that torch keeps are torch's too.
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0].name in refused:
-            taken.discard(node.name)
-    return taken, refused
+            supported.discard(node.name)
+    return supported, refused
 
 
 def _on_cpu(node: torch.fx.Node) -> None:
@@ -180,8 +180,8 @@ def _as_input(run: Translation, node: torch.fx.Node) -> None:
     value = node.meta.get("val")
     if isinstance(value, tuple | list):
         run.values[node] = [one(item) for item in value]
-    elif (made := one(value)) is not None:
-        run.values[node] = made
+    elif (value_in := one(value)) is not None:
+        run.values[node] = value_in
 
 
 def cut(
@@ -189,11 +189,11 @@ def cut(
 ) -> tuple[torch.fx.GraphModule, GraphReport]:
     """The module with programs in the place of what the engine takes. ``constants``: placeholders that are known."""
     report = GraphReport()
-    taken, refused = survey(module.graph, constants)
+    supported, refused = survey(module.graph, constants)
     left: dict[tuple[str, str], list[str]] = {}
     for name, why in refused.items():
         left.setdefault(why, []).append(name)
-    partitioner = CapabilityBasedPartitioner(module, Supported(taken), allows_single_node_partition=True)
+    partitioner = CapabilityBasedPartitioner(module, Supported(supported), allows_single_node_partition=True)
     fused = partitioner.fuse_partitions(partitioner.propose_partitions(), prefix="hexane_part_")
     for node in list(fused.graph.nodes):
         if node.op != "call_module" or not str(node.target).startswith("hexane_part_"):
@@ -219,12 +219,12 @@ def _program(
 ) -> tuple[tuple[Program, dict[int, str], Sequence[str | None], Any], PartReport]:
     """A submodule as a program, its inputs, outputs and their values. HexaneError where the engine has none."""
     holes = [one for one in inner.graph.nodes if one.op == "placeholder"]
-    known = {
-        hole.name: constants[given.name]
-        for hole, given in zip(holes, node.args)
-        if isinstance(given, torch.fx.Node) and given.name in constants
+    stand_ins = {
+        hole.name: constants[argument.name]
+        for hole, argument in zip(holes, node.args)
+        if isinstance(argument, torch.fx.Node) and argument.name in constants
     }
-    graph, names = translate(inner.graph, known)
+    graph, names = translate(inner.graph, stand_ins)
     program = hexane.compile(graph, chip=options.chip)
     stats = program.stats()
     if not stats["engine_segments"]:

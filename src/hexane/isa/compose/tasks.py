@@ -91,13 +91,13 @@ def compose(target: str, tasks: Iterable[TaskFields]) -> list[Task]:
 class _Draft:
     """One task on its way: the registers that were named, by name, each its reset value with the named fields in it."""
 
-    def __init__(self, roles: Roles, rules: Rules, given: TaskFields):
-        self.roles, self.table, self.rules, self.given = roles, roles.family.table, rules, given
+    def __init__(self, roles: Roles, rules: Rules, fields: TaskFields):
+        self.roles, self.table, self.rules, self.given = roles, roles.family.table, rules, fields
         self.registers: dict[str, int] = {}
         self.header: dict[int, int] = {}
-        for name, value in given.values.items():
+        for name, value in fields.values.items():
             self.put(name, value)
-        self.shape = TaskShape(self.get, given.addresses)
+        self.shape = TaskShape(self.get, fields.addresses)
 
     def put(self, name: str, value: int) -> None:
         handle = self.roles.handle(name)

@@ -81,11 +81,11 @@ def _reshaped(op: Op) -> AxisSignature | None:
         return None
 
     def labels(shape: Sequence[int], side: str) -> tuple[Label, ...]:
-        at, found = 0, []
+        at, origins = 0, []
         for axis, extent in enumerate(shape):
-            found.append((side, axis) if extent == 1 else at)
+            origins.append((side, axis) if extent == 1 else at)
             at += extent != 1
-        return tuple(found)
+        return tuple(origins)
 
     return AxisSignature((("x", x, labels(x.shape, "x")),), (labels(y.shape, "y"),))
 
@@ -202,22 +202,22 @@ def regions(function: Function) -> list[FreeRegion]:
             signatures[op] = signature(op)
         return signatures[op]
 
-    found: list[list[Op]] = []
-    seen: set[Op] = set()
+    groups: list[list[Op]] = []
+    visited: set[Op] = set()
     for start in place:
-        if start.type != "transpose" or start in seen or free(start) is None:
+        if start.type != "transpose" or start in visited or free(start) is None:
             continue
         members, waiting = [], [start]
-        seen.add(start)
+        visited.add(start)
         while waiting:
             op = waiting.pop()
             members.append(op)
             for other in _neighbours(op, free):
-                if other not in seen:
-                    seen.add(other)
+                if other not in visited:
+                    visited.add(other)
                     waiting.append(other)
-        found.append(sorted(members, key=place.__getitem__))
-    return [_region(members, signatures) for members in sorted(found, key=lambda members: place[members[0]])]
+        groups.append(sorted(members, key=place.__getitem__))
+    return [_region(members, signatures) for members in sorted(groups, key=lambda members: place[members[0]])]
 
 
 def _neighbours(op: Op, free: Callable[[Op | None], AxisSignature | None]) -> Iterator[Op]:
@@ -229,8 +229,8 @@ def _neighbours(op: Op, free: Callable[[Op | None], AxisSignature | None]) -> It
             assert value.op is not None
             yield value.op
         for user in value.users:
-            taken = free(user)
-            if taken is not None and any(operand is value for _, operand, _ in taken.operands):
+            freedom = free(user)
+            if freedom is not None and any(operand is value for _, operand, _ in freedom.operands):
                 yield user
 
 
@@ -269,8 +269,8 @@ def _region(ops: list[Op], signatures: Mapping[Op, AxisSignature | None]) -> Fre
 def _takes_otherwise(region: FreeRegion, user: Op, value: Value) -> bool:
     """True where an op needs a value in its declared order."""
     free = region.signatures.get(user)
-    return free is None or sum(value is taken for _, taken, _ in free.operands) != _count(user.operands(), value)
+    return free is None or sum(value is operand for _, operand, _ in free.operands) != _count(user.operands(), value)
 
 
-def _count(values: Iterable[Value], wanted: Value) -> int:
-    return sum(value is wanted for value in values)
+def _count(values: Iterable[Value], one: Value) -> int:
+    return sum(value is one for value in values)

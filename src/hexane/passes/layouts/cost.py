@@ -101,13 +101,13 @@ def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[in
 
 def terms(region: FreeRegion) -> Counter[Term]:
     """Terms that a region's cost depends on, equal ones counted."""
-    found: Counter[Term] = Counter()
+    counts: Counter[Term] = Counter()
     for value in (*region.made_outside, *region.used_outside):
-        found[Term("edge", tuple(value.shape), region.classes[value])] += 1
+        counts[Term("edge", tuple(value.shape), region.classes[value])] += 1
     for op in region.ops:
         for term in _of_op(region, op):
-            found[term] += 1
-    return found
+            counts[term] += 1
+    return counts
 
 
 def _of_op(region: FreeRegion, op: Op) -> list[Term]:
@@ -122,15 +122,15 @@ def _of_op(region: FreeRegion, op: Op) -> list[Term]:
     if op.type == "conv":
         free = (1,) if _allows_exchange(op) else ()
         return [Term("conv", *tensor(op.inputs["x"]), free, *tensor(op.output))]
-    found = []
+    terms = []
     for value in op.outputs:
-        found.append(Term("stored", *tensor(value)))
+        terms.append(Term("stored", *tensor(value)))
         off_grid = tuple(axis for axis in range(len(value.shape)) if _cuts(op, value, axis))
         if off_grid:
-            found.append(Term("cut", *tensor(value), off_grid))
+            terms.append(Term("cut", *tensor(value), off_grid))
     if has(op, REDUCES):
-        found.append(Term("channels", *tensor(op.inputs["x"]), tuple(reduced_axes(op))))
-    return found
+        terms.append(Term("channels", *tensor(op.inputs["x"]), tuple(reduced_axes(op))))
+    return terms
 
 
 def _cuts(op: Op, value: Value, axis: int) -> bool:

@@ -48,12 +48,12 @@ def best(region: FreeRegion, chip: Chip) -> Order | None:
     if len(region.ops) == 1 or not region.is_consistent:
         return None
     costs = Costs(terms(region), chip)
-    found, least = None, costs.declared() * (1 - LEAST_GAIN)
+    cheapest, least = None, costs.declared() * (1 - LEAST_GAIN)
     for places in candidates(region):
         price = costs.moved(places, least)
         if price < least:
-            found, least = places, price
-    return None if found is None else Order(region, found, chip)
+            cheapest, least = places, price
+    return None if cheapest is None else Order(region, cheapest, chip)
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
     extents = region.extents
     together = _together(region)
     wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
-    seen = set()
+    forms = set()
     for first in wishes[:MOST_CANDIDATES]:
         chain = GrowingOrder(first)
         useless: set[tuple[int, ...]] = set()  # add nothing to the chain as it is
@@ -81,18 +81,18 @@ def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
         for order in ([*single, *rest, *chain.numbers], [*single, *chain.numbers, *rest]):
             places = {number: at for at, number in enumerate(order)}
             form = tuple(places[a] < places[b] for a, b in together)
-            if form not in seen:
-                seen.add(form)
+            if form not in forms:
+                forms.add(form)
                 yield places
 
 
 def _together(region: FreeRegion) -> list[tuple[int, int]]:
     """Pairs of classes that some tensor has both of, those of one element aside: they stand in front in any order."""
-    found: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for classes in set(region.classes.values()):
         long = sorted(number for number in classes if region.extents[number] > 1)
-        found.update(dict.fromkeys(combinations(long, 2)))
-    return list(found)
+        pairs.update(dict.fromkeys(combinations(long, 2)))
+    return list(pairs)
 
 
 def _wishes(region: FreeRegion) -> list[tuple[int, ...]]:
@@ -100,8 +100,8 @@ def _wishes(region: FreeRegion) -> list[tuple[int, ...]]:
     wishes: dict[tuple[int, ...], float] = {}
 
     def wish(value: Value, axes: Sequence[int]) -> None:
-        wanted = tuple(region.classes[value][axis] for axis in axes)
-        wishes[wanted] = wishes.get(wanted, 0.0) + prod(value.shape)
+        classes = tuple(region.classes[value][axis] for axis in axes)
+        wishes[classes] = wishes.get(classes, 0.0) + prod(value.shape)
 
     for value in (*region.made_outside, *region.used_outside):
         wish(value, range(len(value.shape)))
@@ -184,8 +184,8 @@ class _Rewriting:
             assert op.block is not None
             b.block, b.before = op.block, op
             behind = op._previous
-            made = self._made(op)
-            results = tuple(self._result(value, result, op) for value, result in zip(op.outputs, made))
+            outcomes = self._made(op)
+            results = tuple(self._result(value, result, op) for value, result in zip(op.outputs, outcomes))
             hand_down(op, results, behind)
             for value, result in zip(op.outputs, results):
                 replace_uses(value, result)
@@ -197,8 +197,8 @@ class _Rewriting:
 
     def _result(self, value: Value, result: Value, op: Op) -> Value:
         """Operand for its users in place of an op's result; itself where all of them look for what is stored."""
-        turned = self.order.perm(value, op) != tuple(range(len(value.shape)))
-        if turned and value not in self.outside:
+        is_permuted = self.order.perm(value, op) != tuple(range(len(value.shape)))
+        if is_permuted and value not in self.outside:
             self.stored[value] = result
             return value
         back = self._declared(value, result, op)
@@ -208,8 +208,10 @@ class _Rewriting:
 
     def _stays(self, op: Op) -> bool:
         """True where all tensors of an op stand in their declared order: then it is fine as it is."""
-        taken = [operand for param, _, _ in self.region.signatures[op].operands for operand in _each(op.inputs[param])]
-        for value in (*taken, *op.outputs):
+        operands = [
+            operand for param, _, _ in self.region.signatures[op].operands for operand in _each(op.inputs[param])
+        ]
+        for value in (*operands, *op.outputs):
             perm = self.order.perm(value, op)
             if list(perm) != sorted(perm) or self.stored.get(value, value) is not value:
                 return False
@@ -233,8 +235,8 @@ class _Rewriting:
         long = [axis for axis in perm if value.shape[axis] != 1]
         if long == sorted(long):
             return self._shaped(value, [value.shape[axis] for axis in perm])
-        moved: Value = self.builder.transpose(x=value, perm=list(perm))
-        return moved
+        permuted: Value = self.builder.transpose(x=value, perm=list(perm))
+        return permuted
 
     def _shaped(self, value: Value, shape: Sequence[int]) -> Value:
         if list(value.shape) == list(shape):
@@ -261,8 +263,8 @@ class _Rewriting:
         if has(op, RESHAPES):
             return (self._shaped(x, self.order.shape(op.output, op)),)
         if op.type == "split":
-            made = self._op(op, x=x, axis=self._place(op.inputs["x"], op.arg("axis"), op))
-            return made if isinstance(made, tuple) else (made,)
+            result = self._op(op, x=x, axis=self._place(op.inputs["x"], op.arg("axis"), op))
+            return result if isinstance(result, tuple) else (result,)
         return (self._op(op, x=x, **self._arguments(op)),)
 
     def _op(self, op: Op, **changed: Any) -> Any:
@@ -289,7 +291,7 @@ class _Rewriting:
 
     def _elementwise(self, op: Op) -> Value:
         """Operands of lower rank get axes of one element where the result has more."""
-        given: dict[str, Any] = {}
+        operands: dict[str, Any] = {}
         rank = len(op.output.shape)
         result = self.order.perm(op.output, op)
         for param in spec_of(op).tensors:
@@ -298,9 +300,9 @@ class _Rewriting:
             if len(value.shape) != rank and value.shape:
                 full = [1] * (rank - len(value.shape)) + list(value.shape)
                 x = self._shaped(x, [full[axis] for axis in result])
-            given[param] = x
-        made: Value = self._op(op, **given)
-        return made
+            operands[param] = x
+        value_out: Value = self._op(op, **operands)
+        return value_out
 
     def _conv(self, op: Op) -> Value:
         x, weight, y = op.inputs["x"], op.inputs["weight"], op.output

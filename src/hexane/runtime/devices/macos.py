@@ -88,9 +88,9 @@ class MacEngine(Device):
 class MacSegment:
     """An engine segment on the engine of a Mac."""
 
-    def __init__(self, segment: Segment, written: SegmentText, model: MemoryModel) -> None:
+    def __init__(self, segment: Segment, text: SegmentText, model: MemoryModel) -> None:
         self.segment = segment
-        self.written = written
+        self.written = text
         self.model = model
         weakref.finalize(self, model.close_last)  # a session that nobody closed leaves nothing behind either
 

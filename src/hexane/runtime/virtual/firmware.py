@@ -84,13 +84,13 @@ class Firmware:
         """The process of a program."""
         return self.processes.setdefault(program, FIRST_PROCESS + len(self.processes))
 
-    def prepare(self, program: int, process: int, given: list[FirmwareCall]) -> Callable[[], int]:
+    def prepare(self, program: int, process: int, calls: list[FirmwareCall]) -> Callable[[], int]:
         """Runner of a call; FirmwareError for one that is not made for the program."""
         program_found = self.programs.get(program)
         if program_found is None or self.processes.get(program) != process:
             raise FirmwareError(f"program {program} with process {process} is not there")
-        by_id = {one.buffer_id: one for one in given}
-        if len(by_id) != len(given) or set(by_id) != set(program_found.entries):
+        by_id = {one.buffer_id: one for one in calls}
+        if len(by_id) != len(calls) or set(by_id) != set(program_found.entries):
             raise FirmwareError(f"buffers {sorted(by_id)}, and the program lists {sorted(program_found.entries)}")
         for number, entry in program_found.entries.items():
             if by_id[number].size != entry.size:

@@ -182,13 +182,13 @@ def sample_shapes(content: Any, extents: Extents) -> dict[str, Shape]:
             inputs = dict.fromkeys(extents, inputs) if len(extents) == 1 else {}
         stored = {name: np.shape(array) for name, array in inputs.items()}
     shapes = {}
-    for name, known in extents.items():
+    for name, declared in extents.items():
         sample = stored.get(name, stored.get(name.replace("/", "_")))
         if sample is None:
             continue
-        first = known[0] if known and isinstance(known[0], int) else 1
-        shape = sample if len(sample) == len(known) else (first, *sample)
-        if fits(shape, known):
+        first = declared[0] if declared and isinstance(declared[0], int) else 1
+        shape = sample if len(sample) == len(declared) else (first, *sample)
+        if fits(shape, declared):
             shapes[name] = shape
     return shapes
 

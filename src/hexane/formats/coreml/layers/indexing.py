@@ -88,9 +88,9 @@ def range_(c: LayerContext) -> Operand:
     if c.kind == "rangeStatic":
         end, start, step = p.endValue, p.startValue, p.stepSizeValue
     else:
-        given = [float(_known(c, index, "a range")[0]) for index in range(len(c))]
-        more = [float(p.startValue), float(p.stepSizeValue)][len(given) - 1 :]
-        end, start, step = [*given, *more][:3]
+        numbers = [float(_known(c, index, "a range")[0]) for index in range(len(c))]
+        more = [float(p.startValue), float(p.stepSizeValue)][len(numbers) - 1 :]
+        end, start, step = [*numbers, *more][:3]
     if not step:
         raise GraphError("a range with steps of 0")
     return np.arange(start, end, step, dtype=np.float64).astype(np.float32)

@@ -130,9 +130,9 @@ def crop(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     height, width = c.shape(x)[-2:]
     if len(c) > 1:
-        wanted = c.shape(c[1])[-2:]
+        size = c.shape(c[1])[-2:]
         top, left = (int(n) for n in p.offset) if p.offset else (0, 0)
-        rows, columns = (top, height - top - wanted[0]), (left, width - left - wanted[1])
+        rows, columns = (top, height - top - size[0]), (left, width - left - size[1])
     else:
         rows, columns = borders(p.cropAmounts)
     return c.ops.crop(x=x, crop_height=rows, crop_width=columns)

@@ -46,12 +46,12 @@ def truth(c: NodeContext, value: Any) -> bool | None:
 def _bindable(condition: Any) -> str:
     """Inputs of the network that a condition depends on: bound, they make it known."""
     names: dict[str, None] = {}
-    waiting, seen = [condition], set()
+    waiting, visited = [condition], set()
     while waiting:
         value = waiting.pop()
-        if not isinstance(value, Value) or value in seen:
+        if not isinstance(value, Value) or value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         if value.op is not None:
             waiting += value.op.operands()
         elif not value.is_constant:
@@ -62,9 +62,9 @@ def _bindable(condition: Any) -> str:
 @onnx_op("If")
 def if_(c: NodeContext) -> object:
     condition = c.need(0)
-    known = truth(c, condition)
-    if known is not None:
-        return tuple(run_body(c, c.attr("then_branch" if known else "else_branch"), []))
+    value = truth(c, condition)
+    if value is not None:
+        return tuple(run_body(c, c.attr("then_branch" if value else "else_branch"), []))
     results = []
     why = "its condition is computed at run time"
     try:
@@ -265,16 +265,16 @@ def split_to_sequence(c: NodeContext) -> object:
     x = c.need(0)
     axis = axis_in(c.attr("axis", 0), type_of(x).rank)
     extent = static_shape(c, x)[axis]
-    given = c.constant(1)
-    if given is None or given.ndim == 0:
-        each = 1 if given is None else int(given)
+    lengths = c.constant(1)
+    if lengths is None or lengths.ndim == 0:
+        each = 1 if lengths is None else int(lengths)
         if each < 1:
             raise GraphError(f"pieces of {each}")
         sizes = [min(each, extent - at) for at in range(0, extent, each)]
     else:
-        sizes = [int(size) for size in given]
+        sizes = [int(size) for size in lengths]
     parts = list(cut(c, x, axis, sizes))
-    if given is None and not c.attr("keepdims", 1):
+    if lengths is None and not c.attr("keepdims", 1):
         shape = type_of(x).shape
         parts = [c.reshape(part, (*shape[:axis], *shape[axis + 1 :])) for part in parts]
     return (parts,)

@@ -133,15 +133,15 @@ def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: An
     """Elements to cut at both ends of each axis of the full result (negative: to add)."""
     rank = len(extents)
     auto = c.attr("auto_pad", "NOTSET")
-    wanted = c.attr("output_shape")
-    if wanted is not None:
-        wanted = wanted[-rank:]
+    extents_out = c.attr("output_shape")
+    if extents_out is not None:
+        extents_out = extents_out[-rank:]
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [extents[i] * strides[i] for i in range(rank)]
-    if wanted is not None:
+        extents_out = [extents[i] * strides[i] for i in range(rank)]
+    if extents_out is not None:
         sides = []
         for i in range(rank):
-            total = whole[i] + more[i] - wanted[i]
+            total = whole[i] + more[i] - extents_out[i]
             small, large = total // 2, total - total // 2
             if total < 0:
                 sides.append((0, total - more[i]))

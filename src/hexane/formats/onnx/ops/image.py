@@ -67,8 +67,8 @@ def resize(c: NodeContext) -> Operand:
         shape = c.declared_shape("scales or sizes")
         return c.ops.op("onnx.Resize", x=x, output_shape=shape, **which, **arguments)
     scales, sizes = c.constant(scales_at), c.ints(sizes_at) or None
-    given = None if scales is None or scales.size == 0 else [float(scale) for scale in scales.reshape(-1)]
-    return resize_of(c, x, given, None if given else sizes, axes, arguments)
+    factors = None if scales is None or scales.size == 0 else [float(scale) for scale in scales.reshape(-1)]
+    return resize_of(c, x, factors, None if factors else sizes, axes, arguments)
 
 
 def _empty(c: NodeContext, index: int) -> bool:
@@ -103,8 +103,8 @@ def resize_of(
         operand = _mil_resize(c, x, shape, out, factors, how)
         if operand is not None:
             return operand
-    given: dict[str, Any] = {"scales": np.array(scales, np.float32)} if scales else {"sizes": sizes}
-    return c.ops.op("onnx.Resize", x=x, **given, **how)
+    size: dict[str, Any] = {"scales": np.array(scales, np.float32)} if scales else {"sizes": sizes}
+    return c.ops.op("onnx.Resize", x=x, **size, **how)
 
 
 def _mil_resize(

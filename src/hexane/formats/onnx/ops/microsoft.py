@@ -265,15 +265,15 @@ def rotary_embedding(c: NodeContext) -> Operand:
         c.reshape(c.ops.gather(x=table, indices=positions, axis=0), (type_of(positions).shape[0], 1, length, half))
         for table in (cosines, sines)
     )
-    turned, rest = x, None
+    rotary, rest = x, None
     if 2 * half < size:
-        turned, rest = c.ops.split(x=x, split_sizes=[2 * half, size - 2 * half], axis=3)
+        rotary, rest = c.ops.split(x=x, split_sizes=[2 * half, size - 2 * half], axis=3)
     count = type_of(x).shape[1]
     if c.attr("interleaved", 0):
-        pairs = c.reshape(turned, (batch, count, length, half, 2))
+        pairs = c.reshape(rotary, (batch, count, length, half, 2))
         a, b = (c.reshape(part, (batch, count, length, half)) for part in c.ops.split(x=pairs, num_splits=2, axis=4))
     else:
-        a, b = c.ops.split(x=turned, num_splits=2, axis=3)
+        a, b = c.ops.split(x=rotary, num_splits=2, axis=3)
     real = c.ops.sub(x=c.ops.mul(x=a, y=cos), y=c.ops.mul(x=b, y=sin))
     imaginary = c.ops.add(x=c.ops.mul(x=a, y=sin), y=c.ops.mul(x=b, y=cos))
     if c.attr("interleaved", 0):

@@ -23,8 +23,8 @@ def gather(c: NodeContext) -> Operand:
         extent = x.shape[axis]
         if indices.size and not -extent <= indices.min() <= indices.max() < extent:
             raise GraphError(f"an index outside -{extent}..{extent - 1}")
-        kept = palette(c, x, indices)
-        return np.take(x, indices, axis=axis) if kept is None else kept
+        entry = palette(c, x, indices)
+        return np.take(x, indices, axis=axis) if entry is None else entry
     return c.ops.gather(x=x, indices=indices, axis=axis)
 
 
@@ -125,8 +125,8 @@ def non_zero(c: NodeContext) -> Operand:
         return np.array(np.nonzero(np.atleast_1d(x)), np.int64)
     if type_of(x).dtype == "bool":
         x = c.cast(x, "int32")
-    found = c.ops.non_zero(x=x)
-    return c.cast(c.transpose(found, (1, 0)), "int64")
+    places = c.ops.non_zero(x=x)
+    return c.cast(c.transpose(places, (1, 0)), "int64")
 
 
 @onnx_op("CumSum", "CumProd")

@@ -45,23 +45,23 @@ def reshape(c: NodeContext) -> Operand:
         return c.ops.op(
             "onnx.Reshape", x=x, shape=c.need(1), allow_zero=allow, output_shape=c.declared_shape("the shape input")
         )
-    wanted = c.ints(1) or []
-    new = list(wanted)
+    target = c.ints(1) or []
+    new = list(target)
     if not c.attr("allowzero", 0):
-        for axis, extent in enumerate(wanted):
+        for axis, extent in enumerate(target):
             if extent == 0:
                 if axis >= len(old):
-                    raise GraphError(f"shape {wanted} copies axis {axis} of a tensor {old}")
+                    raise GraphError(f"shape {target} copies axis {axis} of a tensor {old}")
                 new[axis] = old[axis]
     if new.count(-1) > 1 or any(extent < -1 for extent in new):
-        raise GraphError(f"cannot reshape {old} to {wanted}")
+        raise GraphError(f"cannot reshape {old} to {target}")
     if -1 in new:
         rest = prod(extent for extent in new if extent != -1)
         if rest == 0 or prod(old) % rest:
-            raise GraphError(f"cannot reshape {old} to {wanted}")
+            raise GraphError(f"cannot reshape {old} to {target}")
         new[new.index(-1)] = prod(old) // rest
     if prod(new) != prod(old):
-        raise GraphError(f"cannot reshape {old} to {wanted}")
+        raise GraphError(f"cannot reshape {old} to {target}")
     return c.reshape(x, new)
 
 
@@ -143,18 +143,18 @@ def split(c: NodeContext) -> tuple[Operand, ...]:
     count = len(c.node.output)
     if not c.has_attr("split") and not c.is_constant(1):
         sizes = [c.declared_shape("split", index)[axis] for index in range(count)]
-        made = c.ops.op("onnx.Split", x=x, split=c.need(1), axis=axis, output_sizes=sizes)
-        return made if isinstance(made, tuple) else (made,)
-    wanted = c.axes_input(1, "split")
-    if wanted is None:
+        results = c.ops.op("onnx.Split", x=x, split=c.need(1), axis=axis, output_sizes=sizes)
+        return results if isinstance(results, tuple) else (results,)
+    lengths = c.axes_input(1, "split")
+    if lengths is None:
         parts = c.attr("num_outputs", count)
         if parts != count:
             raise GraphError(f"Split has {count} outputs and num_outputs {parts}")
         each = ceil_div(old[axis], parts)
-        wanted = [min(each, max(old[axis] - each * i, 0)) for i in range(parts)]
-    if sum(wanted) != old[axis] or any(extent < 0 for extent in wanted):
-        raise GraphError(f"cannot split {old[axis]} into {wanted}")
-    return cut(c, x, axis, wanted)
+        lengths = [min(each, max(old[axis] - each * i, 0)) for i in range(parts)]
+    if sum(lengths) != old[axis] or any(extent < 0 for extent in lengths):
+        raise GraphError(f"cannot split {old[axis]} into {lengths}")
+    return cut(c, x, axis, lengths)
 
 
 def cut(c: NodeContext, x: Operand, axis: int, sizes: list[int]) -> tuple[Operand, ...]:
@@ -221,8 +221,8 @@ def pad(c: NodeContext) -> Operand:
     if c.version < 11:
         pads, axes, value = c.attr("pads", []), None, c.like(c.attr("value", 0.0), x)
     elif c.is_constant(1) and c.is_constant(2) and c.is_constant(3):
-        pads, axes, given = c.ints(1) or [], c.ints(3), c.constant(2)
-        value = c.like(0, x) if given is None or given.size == 0 else given.reshape(())
+        pads, axes, fill = c.ints(1) or [], c.ints(3), c.constant(2)
+        value = c.like(0, x) if fill is None or fill.size == 0 else fill.reshape(())
     else:
         optional = {name: c.need(i) for i, name in ((2, "value"), (3, "axes")) if c.has(i)}
         if "value" in optional:
@@ -236,12 +236,12 @@ def padded(
 ) -> Operand:
     """Padding known now: MIL's ``pad`` where it says the same."""
     rank = type_of(x).rank
-    chosen = list(range(rank)) if axes is None else [axis_in(axis, rank) for axis in axes]
-    if len(pads) != 2 * len(chosen):
-        raise GraphError(f"{len(pads)} pads for {len(chosen)} axes")
+    padded_axes = list(range(rank)) if axes is None else [axis_in(axis, rank) for axis in axes]
+    if len(pads) != 2 * len(padded_axes):
+        raise GraphError(f"{len(pads)} pads for {len(padded_axes)} axes")
     widths = [(0, 0)] * rank
-    for i, axis in enumerate(chosen):
-        widths[axis] = (pads[i], pads[len(chosen) + i])
+    for i, axis in enumerate(padded_axes):
+        widths[axis] = (pads[i], pads[len(padded_axes) + i])
     if mode not in _PAD_MODES:
         raise GraphError(f"Pad has no mode {mode!r}")
     if type_of(x).dtype in (*FLOATS, "bool") or abs(int(value)) < 1 << 24:
@@ -289,9 +289,9 @@ def center_crop_pad(c: NodeContext) -> Operand:
         return c.ops.op(
             "onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra
         )
-    chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
+    crop_axes = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
     widths = [(0, 0)] * len(old)
-    for extent, axis in zip(c.ints(1) or [], chosen):
+    for extent, axis in zip(c.ints(1) or [], crop_axes):
         surplus = old[axis] - extent
         before = -(surplus // 2) if surplus > 0 else -surplus // 2
         widths[axis] = (before, -surplus - before)

@@ -25,8 +25,8 @@ def compared(c: AtenNode) -> tuple[Operand, Operand]:
     import torch
 
     def fake(name: str) -> Any:
-        given = c.arguments[name]
-        return given.meta["val"] if hasattr(given, "meta") else given
+        argument = c.arguments[name]
+        return argument.meta["val"] if hasattr(argument, "meta") else argument
 
     dtype = str(torch.result_type(fake("self"), fake("other"))).removeprefix("torch.")
     if dtype not in DTYPES:
@@ -122,9 +122,9 @@ def maximum(c: AtenNode) -> Operand:
 def fmax(c: AtenNode) -> Operand:
     """The larger (smaller) one, or the one that is a number."""
     x, y = both(c)
-    made = c.ops.op("maximum" if "fmax" in str(c.node.target) else "minimum", x=x, y=y)
-    made = c.ops.select(cond=c.ops.not_equal(x=x, y=x), a=y, b=made)
-    return c.ops.select(cond=c.ops.not_equal(x=y, y=y), a=x, b=made)
+    result = c.ops.op("maximum" if "fmax" in str(c.node.target) else "minimum", x=x, y=y)
+    result = c.ops.select(cond=c.ops.not_equal(x=x, y=x), a=y, b=result)
+    return c.ops.select(cond=c.ops.not_equal(x=y, y=y), a=x, b=result)
 
 
 @aten("hypot.default")

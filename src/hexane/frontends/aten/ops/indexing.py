@@ -23,8 +23,8 @@ def index_select(c: AtenNode) -> Operand:
     if c.rank(x) == 0:
         return x
     axis = c.axis(x)
-    made = c.ops.gather(x=x, indices=c.index32(c.x("index"), c.shape(x)[axis]), axis=axis)
-    return c.reshape(made, c.out().shape)
+    result = c.ops.gather(x=x, indices=c.index32(c.x("index"), c.shape(x)[axis]), axis=axis)
+    return c.reshape(result, c.out().shape)
 
 
 @aten("gather.default")
@@ -38,31 +38,31 @@ def gather(c: AtenNode) -> Operand:
 
 def _indices(c: AtenNode, x: Operand) -> tuple[list[int], list[Operand]]:
     """Indexed axes and their indices, 32 bits and counted from the start."""
-    given = list(c.arguments["indices"])
-    axes = [axis for axis, one in enumerate(given) if one is not None]
-    found = []
+    entries = list(c.arguments["indices"])
+    axes = [axis for axis, one in enumerate(entries) if one is not None]
+    indices = []
     for axis in axes:
-        index = c._operand(given[axis])
+        index = c._operand(entries[axis])
         if c.dtype(index) in ("bool", "uint8"):
             raise Refused("a mask as an index: how many elements it takes is known at run time only")
-        found.append(c.index32(index, c.shape(x)[axis]))
-    return axes, found
+        indices.append(c.index32(index, c.shape(x)[axis]))
+    return axes, indices
 
 
-def _stacked(c: AtenNode, found: list[Operand]) -> Operand:
+def _stacked(c: AtenNode, indices: list[Operand]) -> Operand:
     """Index vectors along a new last axis."""
-    shape = np.broadcast_shapes(*(c.shape(one) for one in found))
-    return c.stack([c.broadcast(one, shape) for one in found], len(shape))
+    shape = np.broadcast_shapes(*(c.shape(one) for one in indices))
+    return c.stack([c.broadcast(one, shape) for one in indices], len(shape))
 
 
 @aten("index.Tensor")
 def index(c: AtenNode) -> Operand:
     x = c.x()
-    axes, found = _indices(c, x)
+    axes, indices = _indices(c, x)
     if len(axes) == 1:
-        return c.ops.gather(x=x, indices=found[0], axis=axes[0])
+        return c.ops.gather(x=x, indices=indices[0], axis=axes[0])
     rest = [axis for axis in range(c.rank(x)) if axis not in axes]
-    operand = c.ops.gather_nd(x=c.transpose(x, [*axes, *rest]), indices=_stacked(c, found))
+    operand = c.ops.gather_nd(x=c.transpose(x, [*axes, *rest]), indices=_stacked(c, indices))
     if axes == list(range(axes[0], axes[0] + len(axes))) and axes[0] > 0:  # adjacent: the result stands in their place
         count = c.rank(operand) - len(rest)
         order = list(range(c.rank(operand)))
@@ -74,11 +74,11 @@ def index(c: AtenNode) -> Operand:
 @aten("index_put.default")
 def index_put(c: AtenNode) -> Operand:
     x = c.x()
-    axes, found = _indices(c, x)
+    axes, indices = _indices(c, x)
     rest = [axis for axis in range(c.rank(x)) if axis not in axes]
     if axes != list(range(len(axes))):
         raise Refused("elements replaced along other axes than the first ones")
-    where = _stacked(c, found)
+    where = _stacked(c, indices)
     shape = (*c.shape(where)[:-1], *(c.shape(x)[axis] for axis in rest))
     values = c.broadcast(c.cast(c.x("values"), c.out().dtype), shape)
     mode = "add" if c["accumulate"] else "update"
@@ -90,13 +90,13 @@ def _scatter(c: AtenNode, updates: Any, mode: str) -> Operand:
     if c.rank(x) == 0:
         raise Refused("a scatter into one number")
     axis = c.axis(x)
-    shape, given = c.shape(x), c.shape(index)
-    if any(given[other] != shape[other] for other in range(len(shape)) if other != axis):
+    shape, extents = c.shape(x), c.shape(index)
+    if any(extents[other] != shape[other] for other in range(len(shape)) if other != axis):
         raise Refused("a scatter of fewer rows than the tensor has")
     if isinstance(updates, int | float):
-        updates = c.full(updates, c.out().dtype, given)
+        updates = c.full(updates, c.out().dtype, extents)
     updates = c.cast(updates, c.out().dtype)
-    updates = c.window(updates, {other: slice(0, extent) for other, extent in enumerate(given)})
+    updates = c.window(updates, {other: slice(0, extent) for other, extent in enumerate(extents)})
     where = c.index32(index, shape[axis])
     return c.ops.scatter_along_axis(data=x, indices=where, updates=updates, axis=axis, mode=mode)
 

@@ -131,8 +131,8 @@ def topk(c: AtenNode) -> tuple[Operand, Operand]:
         return x, np.zeros((), np.int64)
     (k,) = c.ints("k")
     axis = c.axis(x)
-    made = c.ops.topk(x=x, k=k, axis=axis, ascending=not c["largest"])
-    return made[0], made[1]
+    results = c.ops.topk(x=x, k=k, axis=axis, ascending=not c["largest"])
+    return results[0], results[1]
 
 
 @aten("sort.default", "sort.stable")

@@ -135,8 +135,8 @@ def roll(c: AtenNode) -> Operand:
 
 def _widths(c: AtenNode, name: str = "padding") -> list[tuple[int, int]]:
     """(before, after) of the trailing axes, the first of them first."""
-    given = c.ints(name)
-    return list(zip(given[::2], given[1::2]))[::-1]
+    widths = c.ints(name)
+    return list(zip(widths[::2], widths[1::2]))[::-1]
 
 
 @aten("constant_pad_nd.default")

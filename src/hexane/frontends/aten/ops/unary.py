@@ -95,8 +95,8 @@ def asinh(c: AtenNode) -> Operand:
     root = c.ops.sqrt(x=c.ops.add(x=c.ops.mul(x=small, y=small), y=c.like(1, x)))
     near = c.ops.log(x=c.ops.add(x=small, y=root), epsilon=0.0)
     far = c.ops.add(x=c.ops.log(x=c.ops.maximum(x=size, y=c.like(1, x)), epsilon=0.0), y=c.like(log(2.0), x))
-    chosen = c.ops.select(cond=c.ops.greater(x=size, y=c.like(128, x)), a=far, b=near)
-    return c.ops.mul(x=chosen, y=c.ops.sign(x=x))
+    magnitude = c.ops.select(cond=c.ops.greater(x=size, y=c.like(128, x)), a=far, b=near)
+    return c.ops.mul(x=magnitude, y=c.ops.sign(x=x))
 
 
 @aten("erfc.default")
