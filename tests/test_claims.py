@@ -33,6 +33,18 @@ def test_every_claim_is_stated(tool: ModuleType) -> None:
     assert lines and {len(claim.stated()) for claim in lines} == {1}  # a line is compared as a whole
 
 
+def test_verdicts_of_networks_agree_but_for_the_last_bits_of_float32(tool: ModuleType) -> None:
+    def line(error: str = "0.71 %", decisions: str = "0 of 1", most: str = "`rsqrt` (conv) 0.63 %") -> tuple[str]:
+        return (f"| net | close | y | {error} | 0.29 % | {decisions} | {most}, `gelu` (conv) 0.60 % |",)
+
+    assert tool.verdicts_agree(line(), line("0.77 %", most="`gelu` (conv) 0.61 %"))
+    assert tool.verdicts_agree(line(decisions=""), line(decisions=""))
+    assert not tool.verdicts_agree(line(), line("0.79 %"))
+    assert not tool.verdicts_agree(line(), line(decisions="1 of 1"))
+    assert not tool.verdicts_agree(line(), line(most="`rsqrt` (conv) 8.63 %"))
+    assert not tool.verdicts_agree(line(), (line()[0].replace("close", "same"),))
+
+
 def test_what_is_quick_to_recompute_is_equal(tool: ModuleType) -> None:
     quick = [claim for claim in tool.claims() if not claim.slow]
     assert {claim.name: claim.found() for claim in quick} == {claim.name: claim.stated() for claim in quick}

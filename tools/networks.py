@@ -301,7 +301,8 @@ What `hexane run` says of each network on M1 ([verdicts](commands/run.md#the-ver
 square) of the output that is furthest off, on the emulated engine; the same of the network in float32 with every
 tensor stored in fp16, which any machine of 16 bits loses before its own arithmetic counts; how many of the network's
 decisions (classes, thresholds) differ; and the {MOST_NAMES} layers that add most themselves, held against float32 on
-the inputs that reach them.
+the inputs that reach them. Errors are held against float32, whose last bits differ between processors: elsewhere they
+may be a tenth higher or lower.
 """
 
 
