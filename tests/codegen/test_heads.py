@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import hexane
 from codegen.test_residency import boxes_hold, engine_plans
+from hexane.chips import Evidence
 from hexane.graph import GraphBuilder
 from hexane.lowering.attention import Sizes
 
@@ -210,6 +211,26 @@ def test_blocks_of_queries_in_a_program_of_255_tasks():
     assert is_turned(hexane.compile(graph))
     program = hexane.compile(graph, "M4")
     assert not is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("given", ["keys", "columns"])
+def test_keys_and_values_beyond_l2_are_staged_some_tokens_at_a_time(chip, given):
+    graph = attention(16, 2048, 8, 80, mask=None, given=given)
+    program, inputs = hexane.compile(graph, chip), inputs_of(graph)
+    assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+    staged = [plan.dst for plan in program.segments[0].plans if plan.dst is not None and plan.dst.interleave > 1]
+    assert len(staged) > 2 == len({walk.buffer for walk in staged})
+    tasks = agreed(program, inputs)["y"]
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+
+
+@pytest.mark.parametrize("heads", [2, 3])
+def test_no_task_for_several_heads_is_apples(heads):
+    """Copies and products of all heads at once are inferred, however few heads there are."""
+    program = hexane.compile(attention(32, 32, heads, 64, rows=False))
+    several = [plan for plan in program.segments[0].plans if plan.groups == heads]
+    assert len(several) > 2 and {plan.evidence for plan in several} == {Evidence.INFERRED}
 
 
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])

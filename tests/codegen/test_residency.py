@@ -161,6 +161,21 @@ def test_a_chain_touches_dram_at_its_ends_only(chip):
     assert program.images[0].scratch_bytes == 0
 
 
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "A19"])
+def test_rows_that_stay_are_padded_as_those_from_memory(chip):
+    """A function with one core per channel: narrower patches from H14 on, which need less of a pad."""
+
+    def pitch(*, held: bool) -> int:
+        b = GraphBuilder()
+        x = b.input("x", (1, 16, 14, 14), "fp16")
+        b.output(b.gelu(x=b.add(x=x, y=x) if held else x))
+        plan = hexane.compile(b.graph, chip).segments[0].plans[-1]
+        assert plan.unit == "NE" and plan.unicast == 1 and (plan.src is None) == held
+        return plan.source.row
+
+    assert pitch(held=True) == pitch(held=False) == 16 * 32 + (32 if chip == "M1" else 16)
+
+
 def test_what_can_be_switched_off():
     graph, x = chain()
     plain = hexane.compile(graph, without=("hand-over",))

@@ -15,7 +15,7 @@ from facts import fact_files, fact_folder
 from formats.zoo import ZOO, light_model
 from hexane.chips import CHIPS, Chip
 from hexane.chips.measured import values
-from hexane.cost.model import engines_used, time_work
+from hexane.cost.model import engines_used, tile_count, time_work
 from hexane.cost.units import STREAM_SHARE, bound_us, weight_rate
 from hexane.cost.work import Layer, Work
 from hexane.errors import HexaneError, UnsupportedError
@@ -57,6 +57,20 @@ def test_no_weights_stream_faster_than_the_memory(chip):
         assert chip.name == "M6"
     else:
         assert weight_rate(chip, values(chip)) <= STREAM_SHARE * chip.dram_gbs * 1e3
+
+
+@pytest.mark.parametrize(
+    ("count", "pixels", "tiles"),
+    [(40, 2048, 2), (96, 4096, 3), (40, 24576, 13), (3, 2047, 1), (2, 4095, 1), (2, 4096, 2)],
+)
+def test_tiles_of_a_chain_as_on_an_m6(count, pixels, tiles):
+    """A tile per whole MiB, of two layers per 2 MiB, and one more.
+
+    40 to 96 layers of 256 channels, 1x2048 to 1x24576, were measured.
+    """
+    layer = Layer("x", "conv", "mac", pixels=pixels, cin=256, cout=256, in_bytes=512.0 * pixels, count=count)
+    assert tile_count(Work((layer,), chain=True)) == tiles
+    assert tile_count(Work((layer,))) == 1
 
 
 def test_a_bound_counts_weights_and_edges_but_nothing_between():

@@ -5,6 +5,7 @@ It is found once; every form that is tried (``search``) asks for the same runs, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Stripe:
     run: StripeTasks
     parts: dict[int, Plan]
     lives: Lives
-    buffers: dict[int, int]
+    buffers: Counter[int]
     least: dict[int, tuple[int, int, int]]
     lowest: int
     needed: dict[tuple[int, ...], list[tuple[int, int]]] = field(default_factory=dict)
@@ -50,9 +51,9 @@ class Stripe:
         """Bytes of L2 that each task needs, counted from the first of the run; ``off``: what each finds there."""
         if off not in self.needed:
             found = self.needed[off] = []
-            for i, need in self.buffers.items():
+            for i in self.parts:
                 mine = off[i - self.run.first]
-                need += sum(size for bit, size in zip(OFF.values(), self.least[i]) if not mine & bit)
+                need = self.buffers[i] + sum(size for bit, size in zip(OFF.values(), self.least[i]) if not mine & bit)
                 found.append((i - self.run.first, need))
         return self.needed[off]
 
@@ -207,11 +208,9 @@ class StripeAnalysis:
                 lives[key] = lives[key][0] if key in lives else i, i
         sizes = {key: self.line_bytes(key) * r.height for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
-        buffers = dict.fromkeys(parts, 0)
+        buffers: Counter[int] = Counter()
         for key, (first, last) in lives.items():
-            for i in range(first, last + 1):
-                if i in buffers:
-                    buffers[i] += sizes[key]
+            buffers.update(dict.fromkeys(range(first, last + 1), sizes[key]))
         least = {i: self.memo.of(plan).least_moved for i, plan in parts.items()}
         return Stripe(run, parts, lives, buffers, least, max(r.height for r in rows.values()))
 

@@ -127,9 +127,13 @@ class ChainWork:
         """The steps that still read a value, this one included."""
         return [run for run in self.steps[self.at :] if value in run[0].operands()]
 
+    def _reader(self, value: Value) -> Op | None:
+        return next((run[0] for run in self.steps if value in run[0].operands()), None)
+
     def next_reader(self, value: Value) -> str:
-        """The op that reads a value first."""
-        return next((run[0].type for run in self.steps[self.at + 1 :] if value in run[0].operands()), "")
+        """The op that reads a result first."""
+        reader = self._reader(value)
+        return reader.type if reader is not None else ""
 
     def matrix(self, value: Value) -> ChainMatrix:
         if value not in self.matrices:
@@ -154,19 +158,13 @@ class ChainWork:
 
     def pitch_for(self, value: Value, k: int, *, padded: bool = True) -> int:
         """Bytes from row to row of a result by rows: no pad where a norm reads it next, or a sum before one."""
-        reader = self.next_reader(value)
-        norm = reader == "layer_norm" or (reader == "add" and self._sum_before_norm(value))
+        reader = self._reader(value)
+        if reader is not None and reader.type == "add":
+            reader = self._reader(reader.output)
+        norm = reader is not None and reader.type == "layer_norm"
         if norm or not padded or k > PADDED:
             return l2.channel_stride(k)
         return l2.odd_channel_stride(k)
-
-    def _sum_before_norm(self, value: Value) -> bool:
-        for i in range(self.at + 1, len(self.steps)):
-            op = self.steps[i][0]
-            if value in op.operands():
-                after = (run[0].type for run in self.steps[i + 1 :] if op.output in run[0].operands())
-                return next(after, "") == "layer_norm"
-        return False
 
     def follows(self, value: ChainMatrix, *views: MatrixView, unit: str = "") -> After:
         """A lock to the task that wrote a value, where it is the last of its unit and both walk alike."""
