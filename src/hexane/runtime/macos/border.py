@@ -25,12 +25,11 @@ IO_SURFACE = "/System/Library/Frameworks/IOSurface.framework/IOSurface"
 LIBRARIES = (OBJC, FOUNDATION, CORE_FOUNDATION, IO_SURFACE, FRAMEWORK)
 """Opened in this order, by path: their files lie in the shared cache only, so nobody looks for them."""
 
-DESCRIPTOR, MODEL, REQUEST, SURFACE, DEVICE_INFO = (
+DESCRIPTOR, MODEL, REQUEST, SURFACE = (
     "_ANEInMemoryModelDescriptor",
     "_ANEInMemoryModel",
     "_ANERequest",
     "_ANEIOSurfaceObject",
-    "_ANEDeviceInfo",
 )
 
 
@@ -76,9 +75,6 @@ METHODS: dict[str, SurfaceForm] = {
     "requestWithInputs:inputIndices:outputs:outputIndices:weightsBuffer:perfStats:procedureIndex:": _form(
         "id", "id id id id id id id"
     ),
-    "aneArchitectureType": _form("id"),
-    "numANECores": _form("u32"),
-    "hasANE": _form("bool"),
     "UTF8String": _form("text"),
     "domain": _form("id"),
     "code": _form("long"),

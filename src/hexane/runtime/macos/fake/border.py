@@ -23,7 +23,6 @@ from hexane.rounding import align
 from hexane.runtime.macos.border import (
     CORE_FOUNDATION,
     DESCRIPTOR,
-    DEVICE_INFO,
     FUNCTIONS,
     IO_SURFACE,
     LIBRARIES,
@@ -48,7 +47,6 @@ CLASS_METHODS = {
     MODEL: ("inMemoryModelWithDescriptor:",),
     REQUEST: (next(name for name in METHODS if name.startswith("requestWith")),),
     SURFACE: ("objectWithIOSurface:",),
-    DEVICE_INFO: ("aneArchitectureType", "numANECores", "hasANE"),
 }
 OF_MODEL = (IDENTIFIED, "compiledModelExists", "compileWithQoS:options:error:", "loadWithQoS:options:error:",
             "evaluateWithQoS:options:request:error:", "unloadWithQoS:error:")  # fmt: skip
@@ -433,15 +431,6 @@ class FakeMac:
 
     def _localizedDescription(self, error: Thing) -> int:
         return self.heap.passing(STRING, error.value.words)
-
-    def _aneArchitectureType(self, _: Thing) -> int:
-        return self.heap.passing(STRING, f"{self.daemon.chip.generation_name}g")
-
-    def _numANECores(self, _: Thing) -> int:
-        return int(self.daemon.chip.cores)
-
-    def _hasANE(self, _: Thing) -> bool:
-        return True
 
 
 ACCEPTS: dict[str, tuple[type, ...]] = {
