@@ -91,6 +91,12 @@ ENGINE: dict[str, tuple[Any, list[np.ndarray], Any, set[str]]] = {
         lambda x: x.reshape(1, 4, 3, 3, 3, 3).max((3, 5)),
         {"max_pool"},
     ),
+    "padding with another number": (
+        lambda x: x.pad(((0, 0), (0, 0), (1, 2), (0, 3)), value=1.5),
+        [IMAGE],
+        lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)), constant_values=1.5),
+        {"pad"},
+    ),
     "tanh": (lambda x: x.tanh(), [IMAGE], np.tanh, {"tanh"}),
     "softmax": (
         lambda x: x.softmax(-1),

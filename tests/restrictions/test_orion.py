@@ -117,6 +117,15 @@ def test_a_restriction_and_its_way_out(rule: str) -> None:
     assert not [f for f in hexane.check_mil(good, **asked, surfaces=surfaces) if f.refuses]
 
 
+@pytest.mark.parametrize("chip, severity", [("M4 Max", "fails"), ("M4", "disputed")])
+def test_who_measured_this_chip_and_release_outweighs_its_generation(chip: str, severity: str) -> None:
+    """The surface of the smaller input goes to the larger: seen to fail on M4 Max, to run on M4, both with macOS 15."""
+    squares = call(HALF, "a", "mul", "x = x, y = x") + call(X, "b", "mul", "x = c, y = c")
+    text = program(squares, f"{HALF} x, {X} c", "a, b")
+    verdicts = {f.rule: f.severity for f in hexane.check_mil(text, chip=chip, os="macOS 15", surfaces="own_size")}
+    assert verdicts["S7"] == severity
+
+
 def test_a_restriction_points_at_its_words() -> None:
     found = hexane.check_mil(CASES["O4"][0], chip="M4")
     mask = next(f for f in found if f.rule == "O4")

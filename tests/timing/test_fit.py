@@ -1,10 +1,13 @@
-"""The loss that the constants are fitted with."""
+"""The loss that the constants are fitted with, and the widths of what they leave."""
 
 from __future__ import annotations
 
-import numpy as np
+from statistics import NormalDist
 
-from hexane.timing import fit
+import numpy as np
+import pytest
+
+from hexane.timing import fit, scatter
 
 
 def test_the_loss_has_the_derivatives_that_it_states() -> None:
@@ -14,3 +17,9 @@ def test_the_loss_has_the_derivatives_that_it_states() -> None:
     np.testing.assert_allclose(first, (above[0] - below[0]) / (2 * h), rtol=1e-6)
     np.testing.assert_allclose(second, (above[1] - below[1]) / (2 * h), rtol=1e-6)
     assert loss[0] == 0 and first[0] == 1
+
+
+@pytest.mark.parametrize("hundredths", [90, 93, 100, 107, 121, 130])
+def test_widths_that_are_off_by_hundredths_are_put_right(hundredths: int) -> None:
+    normal = np.array([NormalDist().inv_cdf((i + 0.5) / 4000) for i in range(4000)])
+    assert scatter._balance(normal * hundredths / 100) == pytest.approx(hundredths / 100, abs=1e-9)

@@ -15,6 +15,7 @@ import pytest
 
 from hexane.errors import FormatError, SyntaxProblem, UsageError
 from hexane.formats.safetensors import read_safetensors, write_safetensors
+from hexane.train.job import train
 from hexane.train.settings import KEYS, read_settings, settings_table
 
 NETWORK = """
@@ -145,3 +146,12 @@ def test_safetensors_of_this_writer_are_read_back(tmp_path):
         read_safetensors(path)
     with pytest.raises(UsageError, match="complex"):
         write_safetensors(path, {"c": np.zeros(2, complex)})
+
+
+@pytest.mark.parametrize("every, watched", [(3, [0, 3, 6]), (0, [])])
+def test_lost_products_are_counted_at_the_first_step_and_at_every_nth_after_it(tmp_path, every, watched):
+    at = folder(tmp_path / "run")
+    lines = CONFIG.replace("steps = 120", "steps = 8").replace("watch_every = 40", f"watch_every = {every}")
+    (at / "run.toml").write_text(lines)
+    run = train(read_settings(at / "run.toml"))
+    assert run.watched == watched and len(run.lost) == len(watched)
