@@ -71,6 +71,18 @@ def test_rows_that_are_hidden_are_zero(mask, asked, chip):
     assert kept == (mask is WHOLE or isinstance(mask, str))
 
 
+def test_sums_of_products_are_finite():
+    """Scores that are sums of products hide no row, also those of a transposed convolution: the question goes."""
+    weight = np.ones((8, 8, 1, 1), np.float32)
+    for make in ("conv", "conv_transpose"):
+        b = GraphBuilder()
+        x = b.input("x", (1, 8, 4, 8), "fp32")
+        scores = b.op(make, x=x, weight=weight, pad_type="valid")
+        weights = b.softmax(x=scores, axis=-1)
+        b.output(b.select(cond=all_hidden(b, scores), a=np.float32(0), b=weights, name="y"))
+        assert not {"select", "reduce_max"} & set(types_of(hexane.compile(b.graph).graph)), make
+
+
 def test_another_question_stays():
     """All of the row -1, any of it -inf, another axis: none of these is what the pass knows."""
     for change in ("number", "any", "axis"):

@@ -12,7 +12,18 @@ from hexane import chips, numerics, passes
 from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.evaluate import evaluate
 from hexane.graph.registry import lookup, traits_of, with_trait
-from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE, PICKS, REARRANGES, REDUCES, RESHAPES
+from hexane.graph.traits import (
+    CONVOLVES,
+    ELEMENTWISE,
+    GATHERS,
+    NEVER_NEGATIVE,
+    PICKS,
+    POOLS,
+    PRODUCTS,
+    REARRANGES,
+    REDUCES,
+    RESHAPES,
+)
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import is_epilogue
 from hexane.passes import lifting, products, views
@@ -127,6 +138,76 @@ def test_moves_move(name: str) -> None:
         assert (found[0].ravel() != data.ravel()).any()
     else:
         assert all(np.isin(array, data).all() for array in found)
+
+
+def computed(name: str, settings: dict[str, Any], **arrays: np.ndarray) -> np.ndarray:
+    """The op's only result on these arrays."""
+    b = GraphBuilder(opset="ios17")
+    given = {key: b.input(key, data.shape, str(data.dtype).replace("float", "fp")) for key, data in arrays.items()}
+    b.output(b.op(name, **given, **settings), name="result")
+    (result,) = evaluate(b.graph, arrays).values()
+    return np.asarray(result)
+
+
+def whole(*shape: int) -> np.ndarray:
+    """Whole numbers from -4 to 4: sums of their products are exact."""
+    return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", with_trait(PRODUCTS))
+def test_products_are_linear_in_both_operands_but_for_a_bias(name: str) -> None:
+    first, second = lookup(name).tensors[:2]
+    shapes = ((2, 4, 5, 6), (4, 4, 3, 2)) if traits_of(name) & CONVOLVES else ((3, 4), (4, 4))
+    settings = {"pad_type": "valid"} if traits_of(name) & CONVOLVES else {}
+    x, weight = (whole(*shape) for shape in shapes)
+    more_x, more_weight = (whole(*shape[::-1]).reshape(shape) for shape in shapes)
+    result = computed(name, settings, **{first: x, second: weight})
+    assert result.any()
+    for a, b in ((x + more_x, weight), (x, weight + more_weight)):
+        other = (more_x, weight) if a is not x else (x, more_weight)
+        total = computed(name, settings, **{first: a, second: b})
+        np.testing.assert_array_equal(total, result + computed(name, settings, **dict(zip((first, second), other))))
+    assert set(lookup(name).tensors[2:]) <= {"bias"}
+    if lookup(name).tensors[2:]:
+        bias = whole(4)
+        along = (4, 1, 1) if traits_of(name) & CONVOLVES else (4,)
+        biased = computed(name, settings, **{first: x, second: weight, "bias": bias})
+        np.testing.assert_array_equal(biased, result + bias.reshape(along))
+
+
+@pytest.mark.parametrize("name", with_trait(CONVOLVES))
+def test_convolutions_take_groups_of_channels(name: str) -> None:
+    assert traits_of(name) & PRODUCTS
+    x, weight = whole(1, 4, 5, 6), whole(4, 2, 3, 2)
+    result = computed(name, {"pad_type": "valid", "groups": 2}, x=x, weight=weight)
+    x[:, 2:] = 0
+    half = computed(name, {"pad_type": "valid", "groups": 2}, x=x, weight=weight)
+    first = result.shape[1] // 2
+    np.testing.assert_array_equal(half[:, :first], result[:, :first])
+    assert result[:, first:].any() and not half[:, first:].any()
+
+
+@pytest.mark.parametrize("name", with_trait(POOLS))
+def test_pools_see_a_window_of_one_channel(name: str) -> None:
+    x = whole(2, 3, 4, 6)
+    settings = {"kernel_sizes": [2, 3], "strides": [2, 3], "pad_type": "valid"}
+    result = computed(name, settings, x=x)
+    assert result.shape == (2, 3, 2, 2)
+    x[1, 2, 2:, :3] = 9
+    changed = computed(name, settings, x=x) != result
+    assert np.argwhere(changed).tolist() == [[1, 2, 1, 0]]
+
+
+@pytest.mark.parametrize("name", with_trait(GATHERS))
+def test_gathers_take_elements(name: str) -> None:
+    x = np.random.default_rng(2).permutation(12).astype(np.float32).reshape(3, 4)
+    indices = np.array([[2, 1, 0, 2]] if name == "gather_along_axis" else [[2, 1], [0, 2]], np.int32)
+    expected = {
+        "gather": lambda: x[indices],
+        "gather_along_axis": lambda: x[indices[0], np.arange(4)][None],
+        "gather_nd": lambda: x[indices[:, 0], indices[:, 1]],
+    }[name]()
+    np.testing.assert_array_equal(computed(name, {}, x=x, indices=indices), expected)
 
 
 def test_reductions_have_the_parameters_that_passes_set() -> None:

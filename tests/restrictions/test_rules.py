@@ -39,6 +39,20 @@ def test_a_plain_program_breaks_nothing() -> None:
     assert rules(GOOD, weights={PATH: blob_bytes([(WEIGHT, "fp16")])}) == {}
 
 
+@pytest.mark.parametrize("view, more", [("reshape", "shape = s"), ("flatten2d", "axis = a")])
+def test_a_lone_matmul_behind_any_reshape(view: str, more: str) -> None:
+    """O13 speaks of reshapes, however the program spells them."""
+    square_type = tensor(1, 64, 64)
+    body = (
+        const("bool", "f", "false")
+        + const("tensor<int32, [2]>", "s", "[1, 4096]")
+        + const("int32", "a", "1")
+        + call(square_type, "p", "matmul", "transpose_x = f, transpose_y = f, x = x, y = x")
+        + call(tensor(1, 4096), "y", view, f"{more}, x = p")
+    )
+    assert "O13" in rules(program(body, f"{square_type} x", "y"))
+
+
 def test_the_closest_reports_decide() -> None:
     reports = (refused("a", "M4 Max", 15), runs("b", "M5", 26), wrong("c", "M1", 26))
     verdict = lambda chip, os: str(System(chips_of(chip)[0], releases_of(os)).verdict(reports))  # noqa: E731

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from hexane.errors import FormatError, UsageError
+from hexane.graph import GraphBuilder
 from hexane.program import Port
+from hexane.session.drawing import drawn_inputs
 from hexane.session.inputs import gather, layout_of, normalization, picture
 
 Image = pytest.importorskip("PIL.Image")
@@ -61,6 +63,16 @@ def test_arrays_by_name_and_by_seed(tmp_path: Path) -> None:
     assert np.array_equal(again, gather(ports, seed=3).arrays["a/b"])
     np.save(tmp_path / "x.npy", np.ones((2,), np.float32))
     assert gather(ports[:1], [str(tmp_path / "x.npy")]).arrays["a/b"].shape == (1, 2)
+
+
+def test_indices_are_drawn_for_the_table_behind_any_reshape() -> None:
+    for view in ("reshape", "flatten2d"):
+        b = GraphBuilder()
+        ids = b.input("n", (1, 64), "int32")
+        flat = b.flatten2d(x=ids) if view == "flatten2d" else b.reshape(x=ids, shape=[64])
+        b.output(b.gather(x=np.zeros((1000, 4), np.float16), indices=flat, axis=0))
+        arrays, _ = drawn_inputs([Port("n", (1, 64), "int32")], 3, b.graph)
+        assert arrays["n"].max() > 1, view
 
 
 def test_arrays_that_do_not_fit(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
-from hexane.passes.resampling import MOST_WEIGHTS
+from hexane.passes.resampling import MOST_WEIGHTS, RESIZES
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -75,7 +75,7 @@ _RESIZED = (
     f"matrix of weights (results x elements) has more than {MOST_WEIGHTS >> 20} Mi elements"
 )
 LEFT_WHOLE = {
-    **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor", "upsample_bilinear"), _RESIZED),
+    **dict.fromkeys(RESIZES, _RESIZED),
     **dict.fromkeys(
         ("avg_pool", "l2_pool"),
         "a window of more than 32 elements along an axis, or of more than 31 of padding, is no task's",

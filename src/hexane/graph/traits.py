@@ -22,10 +22,20 @@ class Trait(Flag):
     """One number for all elements along ``axes``, which ``keep_dims`` keeps as axes of one element."""
     NEVER_NEGATIVE = auto()
     """No result is below zero, whatever the operands are."""
+    PRODUCTS = auto()
+    """Sums of products of elements of the first two tensors, the second being a layer's weights where it is constant;
+    nothing but a ``bias`` is added."""
+    CONVOLVES = auto()
+    """``PRODUCTS`` of ``x`` [N, C, *spatial] and a kernel ``weight`` [.., .., *K], in ``groups`` of channels."""
+    POOLS = auto()
+    """One number for each window of ``kernel_sizes`` over the axes of ``x`` [N, C, *spatial] behind the channels."""
+    GATHERS = auto()
+    """Each element of the result is the element of ``x`` that ``indices`` name."""
 
 
 NO_TRAITS = Trait(0)
 ELEMENTWISE, SAME_VALUES, RESHAPES = Trait.ELEMENTWISE, Trait.SAME_VALUES, Trait.RESHAPES
 REARRANGES, PICKS, REDUCES, NEVER_NEGATIVE = Trait.REARRANGES, Trait.PICKS, Trait.REDUCES, Trait.NEVER_NEGATIVE
+PRODUCTS, CONVOLVES, POOLS, GATHERS = Trait.PRODUCTS, Trait.CONVOLVES, Trait.POOLS, Trait.GATHERS
 MOVES = RESHAPES | REARRANGES
 """Either of them: all elements of ``x``, each once."""

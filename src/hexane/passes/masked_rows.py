@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.registry import has
-from hexane.graph.traits import MOVES, SAME_VALUES
+from hexane.graph.traits import MOVES, PRODUCTS, SAME_VALUES
 from hexane.passes.rewriting import as_dtype, is_static, known, number_of, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
-
-FINITE = ("matmul", "linear", "conv", "einsum")
 
 
 def mask_rows(function: Function) -> int:
@@ -93,7 +91,7 @@ def _may_hide(value: Value, axis: int | None) -> bool:
     op = value.op
     if op is None or op.type in ("add", "select"):
         return op is None or _masked(op, axis)
-    if op.type in FINITE:
+    if has(op, PRODUCTS) or op.type == "einsum":
         return False
     if op.type in ("mul", "real_div"):
         x, y = op.inputs["x"], op.inputs["y"]

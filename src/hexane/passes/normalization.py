@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.graph.registry import has
+from hexane.graph.traits import CONVOLVES
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, number_of, operand_and_constant, sweep
 from hexane.passes.scaling import scaled
@@ -173,7 +175,7 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     shift = -mean * scale if beta is None else beta - mean * scale
     shift = np.broadcast_to(shift, (channels,))
     source = x.op
-    if source is not None and source.type in ("conv", "conv_transpose") and only_user(x) is op:
+    if source is not None and has(source, CONVOLVES) and only_user(x) is op:
         folded = scaled(source, scale, shift, b)
         if folded is not None:
             return folded

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.ops.pooling import pool_geometry
+from hexane.graph.registry import with_trait
+from hexane.graph.traits import POOLS
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import NUMPY_FLOATS, as_dtype, is_static, sweep
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 def legalise_pools(function: Function) -> int:
     """Write mean pools as reductions (whole maps) or depthwise convolutions of ones: both are tasks that are known."""
     rules = {"avg_pool": _mean, "l2_pool": _root, "max_pool": _maximum}
-    return sweep(function, dict.fromkeys(rules, _raise_rank)) + sweep(function, rules)
+    return sweep(function, dict.fromkeys(with_trait(POOLS), _raise_rank)) + sweep(function, rules)
 
 
 def _geometry(op: Op) -> tuple[tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]], tuple[int, ...]]:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def legalise_resampling(function: Function) -> int:
     """Nearest neighbour by whole factors is copying; linear resizing is a product with a constant matrix per axis."""
-    return sweep(function, dict.fromkeys(_NAMES, _resize))
+    return sweep(function, dict.fromkeys(RESIZES, _resize))
 
 
 MOST_WEIGHTS = 1 << 24
 """Elements of a matrix of interpolation weights up to which an axis is resized on the engine: 32 MiB to be fetched for
 each run, nearly all of them zeros."""
 
-_NAMES = ("resize_nearest_neighbor", "resize_bilinear", "upsample_bilinear", "resize")
+RESIZES = ("resize_nearest_neighbor", "resize_bilinear", "upsample_bilinear", "resize")
 
 
 def _mode(op: Op) -> tuple[bool, str]:

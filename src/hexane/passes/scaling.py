@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.constants import Constant
+from hexane.graph.registry import has, spec_of
+from hexane.graph.traits import PRODUCTS
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, float_of, operand_and_constant, per_channel, sweep
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
     from hexane.lowering.compilation import Compilation
-
-LINEAR = ("conv", "conv_transpose", "linear")
 
 
 def fold_scales(function: Function, compilation: Compilation) -> int:
@@ -73,7 +73,9 @@ def _fold(op: Op, b: GraphBuilder, *, every: bool = False) -> Value | None:
     if pair is None:
         return None
     source = pair[0].op
-    if source is None or source.type not in LINEAR or only_user(pair[0]) is not op:
+    if source is None or not has(source, PRODUCTS) or "bias" not in spec_of(source).tensors:
+        return None
+    if only_user(pair[0]) is not op:
         return None
     axis = channel_axis(source)
     shape = source.output.shape

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 SLICE_END = 4094
+SLICES = ("slice_by_size", "slice_by_index", "split")
 
 
 @core_ml_rule(
@@ -29,7 +30,7 @@ def width_slice(subject: Subject) -> Found:
     """a slice that begins within the row is taken from 16 times the tensor: magnitudes beyond {limit} are infinite"""
     if not subject.system.is_on("h13", "h14"):
         return
-    for statement in subject.calls("slice_by_size", "slice_by_index", "split"):
+    for statement in subject.calls(*SLICES):
         if within_row(statement.op):
             answer = beyond(subject, statement.op.arg("x"), SLICE_END)
             if answer:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hexane.arithmetic.hypotheses import chosen
 from hexane.graph.types import FLOATS
-from hexane.restrictions.forms import behind_flat_product, hard_swish, is_sixth, product_scales, within_row
+from hexane.restrictions.forms import SLICES, behind_flat_product, hard_swish, is_sixth, product_scales, within_row
 from hexane.restrictions.numbers import LOG_SOFTMAX, spelled_log_softmax
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     Lowering("N3", "log_softmax is log(softmax(x))", ("sub",), _log_softmax, converter="log_softmax of its front end",
              node=LOG_SOFTMAX),
     Lowering("N7", "a slice within rows is taken from 16 times the tensor",
-             ("slice_by_size", "slice_by_index", "split"), _width_slice, ("h13", "h14")),
+             SLICES, _width_slice, ("h13", "h14")),
     Lowering("N8", "a product of quantised branches takes one scale", ("mul",), _quantised_product),
     Lowering("N15", "hard swish behind a product of fewer than four axes is silu (a hypothesis: flat-hard-swish)",
              ("mul",), _flat_hard_swish, hypothesis="flat-hard-swish"),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.chips import Evidence
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES, SAME_VALUES
 from hexane.restrictions.bounds import NOT_KNOWN
 from hexane.restrictions.reports import wrong
 from hexane.restrictions.rule import Found, core_ml_rule, hit
@@ -112,7 +114,7 @@ def close_logits(subject: Subject) -> Found:
 def maker_of(value: Value) -> Op | None:
     """The op that makes a value, casts and views left out."""
     op = value.op
-    while op is not None and op.type in ("cast", "identity", "reshape", "expand_dims", "squeeze"):
+    while op is not None and has(op, SAME_VALUES | RESHAPES):
         op = op.arg("x").op
     return op
 

@@ -16,6 +16,8 @@ from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, suppor
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
+from hexane.graph.registry import has
+from hexane.graph.traits import CONVOLVES, POOLS
 from hexane.graph.types import FLOATS, INTS, STRINGS, TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
@@ -261,7 +263,7 @@ def unlisted_operation(op: Op, chip: Chip) -> Words:
 )
 def kernel_width(op: Op, chip: Chip) -> Words:
     """the kernel is {width} wide, and {chip} takes {limit}"""
-    if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs:
+    if not has(op, CONVOLVES) or "weight" not in op.inputs:
         return None
     shape = op.arg("weight").shape
     width = shape[-1] if shape else 1
@@ -272,7 +274,7 @@ def kernel_width(op: Op, chip: Chip) -> Words:
 @limit("split the kernel into parts of at most {limit} rows whose results are added", "docs/reference/limits.md 3")
 def kernel_height(op: Op, chip: Chip) -> Words:
     """the kernel is {height} high, and {chip} takes {limit}"""
-    if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs or op.arg("weight").rank < 4:
+    if not has(op, CONVOLVES) or "weight" not in op.inputs or op.arg("weight").rank < 4:
         return None
     height, limit = op.arg("weight").shape[-2], chip.generation.kernel_height[0]
     return {"height": height, "limit": limit} if height > limit else None
@@ -285,15 +287,16 @@ def kernel_height(op: Op, chip: Chip) -> Words:
 )
 def three_dimensional(op: Op, chip: Chip) -> Words:
     """a {op} over three spatial axes has no path on {chip}"""
-    if op.type not in ("conv", "conv_transpose", "avg_pool", "max_pool") or op.arg("x").rank < 5:
+    if not has(op, CONVOLVES) and op.type not in ("avg_pool", "max_pool"):
         return None
-    return None if chip.generation.feature_level >= 7 else {"rank": op.arg("x").rank, "limit": 4}
+    rank = op.arg("x").rank
+    return None if rank < 5 or chip.generation.feature_level >= 7 else {"rank": rank, "limit": 4}
 
 
 @limit("use no more than {limit} groups", "docs/reference/limits.md 1.1")
 def group_count(op: Op, chip: Chip) -> Words:
     """{groups} groups, and {chip} counts up to {limit}"""
-    if op.type not in ("conv", "conv_transpose"):
+    if not has(op, CONVOLVES):
         return None
     groups, limit = op.arg("groups") or 1, chip.generation.max_groups
     return {"groups": groups, "limit": limit} if groups > limit else None
@@ -302,7 +305,7 @@ def group_count(op: Op, chip: Chip) -> Words:
 @limit("make the weight a constant", "docs/reference/limits.md 2.2, 10.3")
 def runtime_weight(op: Op, chip: Chip) -> Words:
     """the weight of the convolution is computed, and {chip} takes constants only"""
-    if op.type not in ("conv", "conv_transpose") or _constant(op, "weight"):
+    if not has(op, CONVOLVES) or _constant(op, "weight"):
         return None
     return None if chip.generation.feature_level >= 7 else {"param": "weight", "limit": "constants"}
 
@@ -348,7 +351,7 @@ def contraction(op: Op, chip: Chip) -> Words:
 )
 def pool_window(op: Op, chip: Chip) -> Words:
     """a pooling window of {window}, and {chip} takes {limit} per axis"""
-    if op.type not in ("avg_pool", "max_pool", "l2_pool"):
+    if not has(op, POOLS):
         return None
     sizes, limit = op.arg("kernel_sizes") or (), chip.generation.max_pool_window
     return {"window": "x".join(map(str, sizes)), "limit": limit} if any(s > limit for s in sizes) else None

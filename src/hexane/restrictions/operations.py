@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hexane.graph.ir import Value
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES
+from hexane.restrictions.forms import SLICES
 from hexane.restrictions.reports import fails, refused, runs, wrong
 from hexane.restrictions.rule import Found, hit, rule
 from hexane.restrictions.subject import Subject
-
-_VIEWS = ("reshape", "transpose", "expand_dims", "squeeze")
-_SLICES = ("slice_by_size", "slice_by_index", "split")
 
 
 @rule(
@@ -201,11 +201,11 @@ def cast_of_bytes(subject: Subject) -> Found:
 def lone_matmul_reshape(subject: Subject) -> Found:
     """a matmul followed by a reshape is the only work of a program with one output"""
     work = [s for s in subject.statements if not s.type.startswith("constexpr_")]
-    if len(subject.outputs) != 1 or not work or work[-1].type not in ("reshape", "expand_dims", "squeeze"):
+    if len(subject.outputs) != 1 or not work or not has(work[-1].op, RESHAPES):
         return
     products = [s for s in work if s.type == "matmul"]
     source = work[-1].value("x")
-    only_views = all(s.type in (*_VIEWS, "matmul") for s in work)
+    only_views = all(has(s.op, RESHAPES) or s.type in ("transpose", "matmul") for s in work)
     if only_views and len(products) == 1 and source is not None and source.op is products[0].op:
         yield hit(products[0].place)
 
@@ -294,7 +294,7 @@ def rotation_on_width(subject: Subject) -> Found:
 def _is_slice_of_width(value: Value) -> bool:
     """True where element-wise work on a slice of the innermost axis gives the value."""
     for source in _sources(value):
-        if source.op is not None and source.op.type in _SLICES:
+        if source.op is not None and source.op.type in SLICES:
             x = source.op.inputs.get("x")
             if isinstance(x, Value) and x.rank == source.rank and x.shape[-1:] != source.shape[-1:]:
                 return True

@@ -9,6 +9,8 @@ import numpy as np
 
 from hexane.chips import Evidence
 from hexane.formats.mil.literals import array_of
+from hexane.graph.registry import with_trait
+from hexane.graph.traits import PRODUCTS
 from hexane.graph.types import TensorType
 from hexane.restrictions.bounds import (
     LARGEST_HALF,
@@ -104,7 +106,7 @@ def stored_squares(subject: Subject) -> Found:
 )
 def large_sums(subject: Subject) -> Found:
     """the sums of {op} end at {limit}: beyond it they are infinite"""
-    for statement in subject.calls("conv", "conv_transpose", "matmul", "linear"):
+    for statement in subject.calls(*with_trait(PRODUCTS)):
         answer = beyond(subject, statement.op.outputs[0], LARGEST_SUM)
         if answer and answer is not NOT_KNOWN:
             yield hit(statement.place, op=statement.type, limit=LARGEST_SUM, found=answer)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hexane.graph.types import FLOATS
 from hexane.restrictions.bounds import LARGEST_HALF
-from hexane.restrictions.forms import behind_flat_product, gated, hard_swish, product_scales, within_row
+from hexane.restrictions.forms import SLICES, behind_flat_product, gated, hard_swish, product_scales, within_row
 from hexane.restrictions.numbers import spelled_log_softmax
 from hexane.restrictions.ranges import EXP_END
 
@@ -205,7 +205,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("N2", ("reduce_log_sum_exp",), _log_sum_exp),
     Remedy("N3", ("log", "sub"), _log_softmax),
     Remedy("N4", ("mul",), _rms_norm, own=False),
-    Remedy("N7", ("slice_by_size", "slice_by_index", "split"), _width_slice),
+    Remedy("N7", SLICES, _width_slice),
     Remedy("N8", ("mul",), _clamped_product),
     Remedy("N9", ("silu", "mul"), _silu),
     Remedy("N9", ("gelu",), _gelu),

@@ -9,6 +9,8 @@ from hexane.chips import Evidence
 from hexane.errors import HexaneError
 from hexane.formats.blob import HEADER, RECORD
 from hexane.formats.mutable import mutable_paths
+from hexane.graph.registry import with_trait
+from hexane.graph.traits import CONVOLVES
 from hexane.graph.types import DTYPES, TensorType
 from hexane.restrictions.reports import fails, refused, runs, wrong
 from hexane.restrictions.rule import DIRECT, INTERFACES, Found, hit, rule
@@ -165,7 +167,7 @@ _REMEDY_W11 = (
 )
 def runtime_conv_weight(subject: Subject) -> Found:
     """the weight of {op} {name} is computed at run time{groups}"""
-    for statement in subject.calls("conv", "conv_transpose"):
+    for statement in subject.calls(*with_trait(CONVOLVES)):
         if statement.is_computed("weight"):
             groups = statement.constant("groups") or 1
             words: dict[str, Any] = {

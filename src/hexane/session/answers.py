@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES, SAME_VALUES
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Op, Value
 
 TOP, THRESHOLD, EXACT = "top-1", "threshold 0.5", "value"
-_THROUGH = frozenset("identity cast".split())
-_VIEWS = frozenset("reshape squeeze expand_dims flatten2d".split())
 _PICKS = frozenset("reduce_mean reduce_max reduce_min slice_by_size slice_by_index transpose".split())
 """Ops that pick or average: what they make of probabilities are probabilities."""
 _SCORES = frozenset("linear matmul conv add mul log softmax".split())
@@ -98,8 +98,8 @@ def _of_sigmoids(op: Op | None) -> bool:
 def _maker(value: Value) -> tuple[Op | None, bool]:
     """The op that computes a value, behind ops that only change its type or view; and whether there was a view."""
     viewed = False
-    while value.op is not None and value.op.type in _THROUGH | _VIEWS:
-        viewed = viewed or value.op.type in _VIEWS
+    while value.op is not None and has(value.op, SAME_VALUES | RESHAPES):
+        viewed = viewed or has(value.op, RESHAPES)
         value = value.op.arg("x")
     return value.op, viewed
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.graph.registry import has
+from hexane.graph.traits import GATHERS, RESHAPES, SAME_VALUES
 from hexane.graph.types import DTYPES, STRINGS
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Op, Value
     from hexane.program import Port
 
-_GATHERS = frozenset("gather gather_along_axis gather_nd one_hot".split())
-_THROUGH = frozenset("identity cast reshape squeeze expand_dims slice_by_index select".split())
 _MASKS = frozenset("equal not_equal greater greater_equal less less_equal logical_not logical_and logical_or".split())
 _MASK_NAME = re.compile(r"mask", re.IGNORECASE)
 _RATE_NAME = re.compile(r"(^|_)(sr|rate|sample_?rate|sampling_?rate|fs)($|_)", re.IGNORECASE)
@@ -94,11 +94,11 @@ def _table_rows(value: Value) -> int | None:
     while waiting:
         current = waiting.pop()
         for op in current.users:
-            if op.type in _GATHERS and op.inputs.get("indices") is current:
+            if (has(op, GATHERS) or op.type == "one_hot") and op.inputs.get("indices") is current:
                 rows = _rows_of(op)
                 if rows:
                     row_counts.append(rows)
-            elif op.type in _THROUGH:
+            elif has(op, SAME_VALUES | RESHAPES) or op.type in ("slice_by_index", "select"):
                 for result in op.outputs:
                     if result not in visited:
                         visited.add(result)

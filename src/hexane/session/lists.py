@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.registry import has
-from hexane.graph.traits import ELEMENTWISE, MOVES, PICKS, SAME_VALUES
+from hexane.graph.traits import ELEMENTWISE, GATHERS, MOVES, PICKS, SAME_VALUES
 from hexane.graph.types import TensorType
 from hexane.session.answers import Answer
 
@@ -29,8 +29,7 @@ SAME_ROW = 0.05
 MOST_ROWS = 2048
 """Longer lists are compared as they stand: pairs are looked for among all rows."""
 _SORTERS = frozenset(("topk", "non_maximum_suppression"))
-_PASSED = ELEMENTWISE | MOVES | PICKS | SAME_VALUES
-_GATHERS = frozenset("gather gather_along_axis gather_nd".split())
+_PASSED = ELEMENTWISE | GATHERS | MOVES | PICKS | SAME_VALUES
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _sorter(value: Value) -> Op | None:
         visited.add(op)
         if op.type in _SORTERS:
             return op
-        if op.type in _GATHERS or has(op, _PASSED):
+        if has(op, _PASSED):
             waiting += op.operands()
     return None
 

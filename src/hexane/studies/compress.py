@@ -13,7 +13,9 @@ from hexane import chips, passes
 from hexane.errors import UnsupportedError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.graph import Graph, GraphBuilder, Op, Value
+from hexane.graph.registry import has, spec_of
 from hexane.graph.rewrite import fold_constants, remove_dead
+from hexane.graph.traits import PRODUCTS
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
@@ -25,8 +27,6 @@ WORTH = 2048
 """Weights of fewer elements stay, where others have as many: their tables and scales would weigh as much."""
 FOLDED = ("remove_identities", "fold_norms", "fold_scales")
 """Passes that run first: what multiplies a layer's outputs belongs into its weights before they are quantised."""
-WEIGHTS = {"conv": "weight", "conv_transpose": "weight", "linear": "weight", "matmul": "y", "gather": "x"}
-"""The operand that is a layer's weights, by its op; of gather a table of embeddings, whose rows are the outputs."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def compress(
                 replacements[key] = _as_operand(builder, op, np.asarray(weight.data), form)
             except UnsupportedError as error:
                 raise UnsupportedError(error.message, where=op.describe(), hint=error.hint) from None
-        op.set_input(WEIGHTS[op.type], replacements[key])
+        op.set_input(_weights_name(op), replacements[key])
     return copy
 
 
@@ -147,9 +147,16 @@ def _least(graph: Graph, smallest: int | None) -> int:
     return WORTH if any(_weight(op, WORTH) is not None for op in graph.main.walk()) else 1
 
 
+def _weights_name(op: Op) -> str:
+    """The operand that is a layer's weights; of gather a table of embeddings, whose rows are the outputs; or ""."""
+    if has(op, PRODUCTS):
+        return spec_of(op).tensors[1]
+    return "x" if op.type == "gather" else ""
+
+
 def _weight(op: Op, smallest: int) -> Value | None:
     """The constant that an op multiplies with, where it is large enough and of two axes or more."""
-    value = op.inputs.get(WEIGHTS.get(op.type, ""))
+    value = op.inputs.get(_weights_name(op))
     if not isinstance(value, Value) or not value.is_constant or value.dtype not in ("fp16", "fp32"):
         return None
     if value.rank < 2 or prod(value.shape) < smallest or (op.type == "matmul" and value.rank != 2):

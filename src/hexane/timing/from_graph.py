@@ -13,7 +13,7 @@ from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.macs import macs_of
 from hexane.graph.ops.onnx_foreign import FOREIGN, kind_of
 from hexane.graph.registry import has, spec_of, values_of
-from hexane.graph.traits import ELEMENTWISE
+from hexane.graph.traits import CONVOLVES, ELEMENTWISE, POOLS, PRODUCTS
 from hexane.graph.types import StateType
 from hexane.graph.whole import inner
 from hexane.timing.patterns import rms_norms
@@ -34,7 +34,6 @@ FREE = frozenset(
         "read_state write_state coreml_update_state concat split stack fill fill_like range_1d"
     ).split()
 )
-POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
 TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
 SURFACE_ROW_BYTES = 64
 """Rows of a surface begin at multiples of this (docs/reference/engine-h13.md 6)."""
@@ -246,8 +245,7 @@ def _rides_along(op: Op, operands: list[Value], produced_by: dict[int, int], use
     maker = operands[0].op
     while maker is not None and maker.type in FREE:
         maker = next((v.op for v in maker.operands() if not v.is_constant), None)
-    from_mac = maker is not None and maker.type in ("conv", "conv_transpose", "linear", "matmul")
-    fused = from_mac and (op.type in ACTIVATIONS or op.type in ("add", "sub", "mul"))
+    fused = has(maker, PRODUCTS) and (op.type in ACTIVATIONS or op.type in ("add", "sub", "mul"))
     after = maker is not None and has(maker, ELEMENTWISE) and len(spec_of(maker).tensors) > 1 and op.type == "relu"
     return produced_by[id(operands[0])] if fused or after else None
 
@@ -269,9 +267,9 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     out = op.outputs[0]
     in_elements = float(sum(prod(value.shape) for value in operands))
     common: dict[str, Any] = dict(name=name, op=op.type, in_bytes=2.0 * in_elements, out_bytes=2.0 * prod(out.shape))
-    if op.type in ("conv", "conv_transpose"):
+    if has(op, CONVOLVES):
         return _conv(op, operands, common, uses)
-    if op.type in ("linear", "matmul"):
+    if has(op, PRODUCTS):
         return _linear(op, operands, common, uses)
     if op.type == "einsum" and macs_of(op):
         return _einsum(op, common, uses)
@@ -293,7 +291,7 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
         return Layer(**common, unit="norm", elements=elements, axis=axis)
     if op.type in ("instance_norm", "local_response_norm"):
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
-    if op.type in POOLS:
+    if has(op, POOLS):
         return Layer(**common, unit="pool", elements=elements)
     if has(op, ELEMENTWISE) and len(operands) > 1:
         elements = max(elements, float(prod(out.shape)))

@@ -9,6 +9,8 @@ from math import prod
 from hexane import chips
 from hexane.chips import Chip, Evidence
 from hexane.graph import Graph, Op
+from hexane.graph.registry import has
+from hexane.graph.traits import CONVOLVES, PRODUCTS
 from hexane.passes.apple_places import apple_places
 from hexane.restrictions import objections
 from hexane.restrictions.objections import placed_by_apple
@@ -88,11 +90,11 @@ def cpu_us(op_type: str, flop: float, traffic: float, chip: Chip) -> float:
 
 def _flop(op: Op) -> float:
     out = prod(op.outputs[0].shape) if op.outputs else 0
-    if op.type in ("conv", "conv_transpose"):
+    if has(op, CONVOLVES):
         weight = op.arg("weight").shape
         pixels = prod(op.arg("x").shape[2:]) * op.arg("x").shape[0] if op.type == "conv_transpose" else out / weight[0]
         return 2.0 * pixels * prod(weight)
-    if op.type in ("linear", "matmul"):
+    if has(op, PRODUCTS):
         x = op.arg("x").shape
         inner = x[-2] if op.type == "matmul" and op.arg("transpose_x") else x[-1]
         return 2.0 * out * inner

@@ -14,6 +14,7 @@ from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, per_channel, summed_product, tap
 from hexane.graph.ops._rules import channel_vector, per_axis, positive, rank_between
 from hexane.graph.registry import op
+from hexane.graph.traits import CONVOLVES, PRODUCTS
 from hexane.graph.types import TensorType
 from hexane.rounding import ceil_div
 
@@ -173,6 +174,7 @@ def _conv_bias(d: Derivation) -> Formula:
     _CONV,
     infer=conv_type,
     pad_type=PAD_TYPES,
+    traits=PRODUCTS | CONVOLVES,
     derivative={"x": _conv_image, "weight": _conv_kernel, "bias": _conv_bias},
 )
 def conv(
@@ -363,6 +365,7 @@ def _transposed_kernel(d: Derivation) -> Formula:
     "conv_transpose",
     "x:T weight:U bias:U? pad:ints? output_shape:ints? pad_type:str='valid' strides:ints? dilations:ints? groups:int=1",
     infer=conv_transpose_type,
+    traits=PRODUCTS | CONVOLVES,
     derivative={"x": _transposed_image, "weight": _transposed_kernel, "bias": _conv_bias},
     pad_type=PAD_TYPES,
 )

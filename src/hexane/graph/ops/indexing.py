@@ -11,6 +11,7 @@ from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, through_matrix
 from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
+from hexane.graph.traits import GATHERS
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def _batched_gradient(d: Derivation, axis: int) -> Formula:
     "gather",
     "x:A indices:I axis:int=0 batch_dims:int=0@16 validate_indices:bool=False@17",
     infer=_gather_type,
+    traits=GATHERS,
     dynamic=True,
     derivative=_gather_gradient,
 )
@@ -101,6 +103,7 @@ def _along_type(x: TensorType, indices: TensorType, axis: int, validate_indices:
     "gather_along_axis",
     "x:A indices:I axis:int=0 validate_indices:bool=False@17",
     infer=_along_type,
+    traits=GATHERS,
     derivative=lambda d: d.grad.zeros(d.x.shape).scatter_along_axis(
         indices=d.indices, updates=d.grad, axis=d.axis, mode="add"
     ),
@@ -134,6 +137,7 @@ def _nd_gradient(d: Derivation) -> Formula:
     "gather_nd",
     "x:A indices:I batch_dims:int=0@16 validate_indices:bool=False@17",
     infer=_nd_type,
+    traits=GATHERS,
     dynamic=True,
     derivative=_nd_gradient,
 )

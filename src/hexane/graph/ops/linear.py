@@ -12,6 +12,7 @@ from hexane.errors import GraphError
 from hexane.graph.ops._gradients import passed, summed_product
 from hexane.graph.ops._rules import broadcast, channel_vector
 from hexane.graph.registry import op
+from hexane.graph.traits import PRODUCTS
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _matmul_gradient(d: Derivation, of: str) -> Formula:
     "matmul",
     "x:N y:M transpose_x:bool=False transpose_y:bool=False",
     infer=_matmul_type,
+    traits=PRODUCTS,
     derivative={"x": partial(_matmul_gradient, of="x"), "y": partial(_matmul_gradient, of="y")},
 )
 def matmul(x: np.ndarray, y: np.ndarray, transpose_x: bool, transpose_y: bool) -> np.ndarray:
@@ -92,6 +94,7 @@ def _weight_gradient(d: Derivation) -> Formula:
     "linear",
     "x:N weight:M bias:M?",
     infer=_linear_type,
+    traits=PRODUCTS,
     derivative={"x": lambda d: d.grad.matmul(y=d.weight), "weight": _weight_gradient, "bias": passed},
 )
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:

@@ -12,6 +12,7 @@ from hexane.graph.ops._gradients import joined, tap
 from hexane.graph.ops._rules import per_axis, positive, rank_between
 from hexane.graph.ops.conv import PAD_TYPES, image_gradient, pad_spatial, window_pads
 from hexane.graph.registry import op
+from hexane.graph.traits import POOLS
 from hexane.graph.types import TensorType
 from hexane.rounding import ceil_div
 
@@ -131,7 +132,7 @@ def _square_gradient(d: Derivation) -> Formula:
     return d.x * _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), _geometry(d)[2])
 
 
-@op("max_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, derivative=_max_gradient)
+@op("max_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, traits=POOLS, derivative=_max_gradient)
 def max_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
     """The largest element of each window; padding never wins."""
     steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
@@ -154,6 +155,7 @@ def _counts(x: Sequence[int], kernel_sizes: Sequence[int], geometry: Any, exclud
     _POOL + " exclude_padding_from_average:bool=False",
     infer=pool_type,
     pad_type=PAD_TYPES,
+    traits=POOLS,
     derivative=_average_gradient,
 )
 def avg_pool(
@@ -176,7 +178,7 @@ def avg_pool(
     return total
 
 
-@op("l2_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, derivative=_square_gradient)
+@op("l2_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, traits=POOLS, derivative=_square_gradient)
 def l2_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
     """The square root of the sum of squares of each window."""
     steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
