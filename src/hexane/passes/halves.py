@@ -15,8 +15,8 @@ PLACES = 13  # bits of mantissa that fp16 lacks
 
 
 def halves(numbers: np.ndarray) -> np.ndarray:
-    """float32 numbers, none of them NaN and none beyond 65504, as float16: the bits of ``astype(np.float16)``."""
-    if numbers.size < BLOCK:
+    """Numbers, none of them NaN and none beyond 65504, as float16: the bits of ``astype(np.float16)``."""
+    if numbers.size < BLOCK or numbers.dtype != np.float32:
         return numbers.astype(np.float16)
     flat = np.ascontiguousarray(numbers).reshape(-1)
     words, half = flat.view(np.uint32), np.empty(flat.size, np.uint16)

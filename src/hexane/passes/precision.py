@@ -105,20 +105,21 @@ class _Halving:
         return self.widened[value]
 
     def operands(self, op: Op) -> None:
-        """Constant tensor operands in fp16; numbers among the parameters stay as they are."""
+        """Constant tensor operands in fp16, of fp64 too where no result is; numbers among the parameters stay."""
         tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
+        dtypes = ("fp32",) if any(value.dtype == "fp64" for value in op.outputs) else ("fp32", "fp64")
         for name, operand in list(op.inputs.items()):
             if name not in tensors:
                 continue
             values = operand if isinstance(operand, tuple) else (operand,)
-            new = tuple(self.half(value) for value in values)
+            new = tuple(self.half(value, dtypes) for value in values)
             if any(a is not b for a, b in zip(new, values)):
                 op.set_input(name, new if isinstance(operand, tuple) else new[0])
                 self.changed += 1
 
-    def half(self, value: Value) -> Value:
-        """The constant in fp16; other values as they are."""
-        if not value.is_constant or not isinstance(value.type, TensorType) or value.type.dtype != "fp32":
+    def half(self, value: Value, dtypes: tuple[str, ...] = ("fp32",)) -> Value:
+        """A constant of these dtypes in fp16, rounded once; other values as they are."""
+        if not value.is_constant or not isinstance(value.type, TensorType) or value.type.dtype not in dtypes:
             return value
         if value not in self.constants:
             type_ = TensorType("fp16", value.type.shape)
@@ -128,7 +129,7 @@ class _Halving:
 
 
 def half_of(data: np.ndarray) -> np.ndarray:
-    """fp32 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
+    """fp32 or fp64 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
     if data.size and data.min() >= -LARGEST_HALF and data.max() <= LARGEST_HALF:  # False for NaN, too
         clipped = halves(data)
     else:
