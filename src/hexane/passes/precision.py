@@ -105,9 +105,9 @@ class _Halving:
         return self.widened[value]
 
     def operands(self, op: Op) -> None:
-        """Constant tensor operands in fp16, of fp64 too where no result is; numbers among the parameters stay."""
+        """Constant tensor operands in fp16, other floats too where no result is one; numbers among parameters stay."""
         tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
-        dtypes = ("fp32",) if any(value.dtype == "fp64" for value in op.outputs) else ("fp32", "fp64")
+        dtypes = ("fp32",) if any(value.dtype in OTHERS for value in op.outputs) else ("fp32", *OTHERS)
         for name, operand in list(op.inputs.items()):
             if name not in tensors:
                 continue
@@ -126,6 +126,10 @@ class _Halving:
             constant = Constant(type_, half_of(value.data), coding=value.constant.coding if value.constant else None)
             self.constants[value] = Value(value.name, type_, constant=constant, label=value.label)
         return self.constants[value]
+
+
+OTHERS = ("fp64", "bf16")
+"""Floats besides fp16 and fp32 that constants of a file may have."""
 
 
 def half_of(data: np.ndarray) -> np.ndarray:

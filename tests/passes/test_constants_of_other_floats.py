@@ -1,4 +1,4 @@
-"""Constants of fp64 beside narrower tensors: rounded to fp16 once, the same on the graph and in the engine's tasks."""
+"""Constants of fp64 and bf16 beside other floats: fp16 in one rounding, the same on the graph and in tasks."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ def test_weights_of_fp64_are_rounded_once(op_type: str, shape: tuple[int, ...]) 
         assert [segment.kind for segment in program.segments] == ["engine"]
         results += [program.run(inputs, level=level) for level in ("engine", "graph")]
     assert len({next(iter(result.values())).tobytes() for result in results}) == 1
+
+
+def test_weights_of_bf16_lose_what_those_of_fp16_lose() -> None:
+    inputs = {"x": np.full((1, 1, 1, 1), 1e-6, np.float16)}
+    for dtype in ("bf16", "fp16"):
+        b = GraphBuilder(opset="ios18")
+        weight = b.const(np.full((1, 1, 1, 1), -0.5, np.float32 if dtype == "bf16" else np.float16), dtype)
+        b.output(b.op("conv", x=b.input("x", (1, 1, 1, 1), "fp16"), weight=weight), name="y")
+        program = hexane.compile(b.graph, "M1")
+        assert [program.run(inputs, level=level)["y"].item() for level in ("engine", "graph")] == [0.0, 0.0]
