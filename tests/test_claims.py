@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,18 +11,12 @@ from typer.testing import CliRunner
 from hexane.cli import verify
 from hexane.cli.main import app
 from hexane.errors import UsageError
-
-TOOL = Path(__file__).resolve().parents[1] / "tools" / "claims.py"
+from tool import tool_named
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("claims", TOOL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["claims"] = module
-    spec.loader.exec_module(module)
-    return module
+    return tool_named("claims")
 
 
 def test_every_claim_is_stated(tool: ModuleType) -> None:

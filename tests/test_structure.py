@@ -7,13 +7,13 @@ checkers only do not count. Three facade methods point up on purpose and are nam
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tool import tool_named
 
 ROOT = Path(__file__).parent.parent / "src"
 FACADES = {
@@ -105,17 +105,8 @@ MOST = {
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 
 
-def counts() -> ModuleType:
-    """``tools/house.py`` as a module."""
-    spec = importlib.util.spec_from_file_location("house", ROOT.parent / "tools" / "house.py")
-    assert spec is not None and spec.loader is not None
-    house = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(house)
-    return house
-
-
 def test_what_repeats_only_falls() -> None:
-    house = counts()
+    house = tool_named("house")
     tree = house.parsed(house.working_tree())
     for name, most in MOST.items():
         places = list(house.COUNTS[name](tree))
@@ -123,6 +114,6 @@ def test_what_repeats_only_falls() -> None:
 
 
 def test_a_comparison_with_a_generation_is_counted() -> None:
-    house = counts()
+    house = tool_named("house")
     tree = house.parsed({"cost/a.py": "x = chip.generation_name in ('h18', 'h19')\n", "isa/b.py": "x = g == 'h13'\n"})
     assert [place[0] for place in house.compared_generations(tree)] == ["cost/a.py"]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
-from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,22 +11,13 @@ import pytest
 
 import hexane
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from tool import tool_named
 
 jax = pytest.importorskip("jax")
 pytest.importorskip("stablehlo_coreml")
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = """tanh erf sub select/x clamp transpose reduce_max argmax cumsum reduce_window/max dot_general conv gather
 scan network/mlp cbrt""".split()
-
-
-@lru_cache(maxsize=1)
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jax_ops_tool", ROOT / "tools" / "jax_ops.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["jax_ops_tool"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_trees_names_and_dtypes() -> None:
@@ -113,17 +100,17 @@ def test_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_operations(name: str) -> None:
-    (case,) = [case for case in tool().cases() if case.name == name.removesuffix("/x")]
-    outcome = tool().run(case)
+    (case,) = [case for case in tool_named("jax_ops").cases() if case.name == name.removesuffix("/x")]
+    outcome = tool_named("jax_ops").run(case)
     assert outcome.kind == "pass", outcome
 
 
 @pytest.mark.slow
 def test_every_operation_and_the_document() -> None:
-    found = [tool().run(case) for case in tool().cases()]
+    found = [tool_named("jax_ops").run(case) for case in tool_named("jax_ops").cases()]
     counts = Counter(outcome.kind for outcome in found)
     assert not counts["wrong"] and not counts["crash"], [o for o in found if o.kind in ("wrong", "crash")]
     document = (ROOT / "docs" / "jax-ops.md").read_text()
     if f"jax {jax.__version__}," not in document:
         pytest.skip(f"docs/jax-ops.md was written with another jax than {jax.__version__}")
-    assert document == tool().render(found), "run tools/jax_ops.py"
+    assert document == tool_named("jax_ops").render(found), "run tools/jax_ops.py"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,6 +11,7 @@ import pytest
 
 import hexane
 from hexane.errors import UnsupportedError, UsageError
+from tool import tool_named
 
 os.environ.setdefault("DEV", "PYTHON")  # tinygrad's device that needs no compiler
 tinygrad = pytest.importorskip("tinygrad")
@@ -22,16 +19,6 @@ signal = pytest.importorskip("scipy.signal")
 Tensor = tinygrad.Tensor
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "test_matmul test_relu test_softmax test_simple_conv2d test_max_pool2d_simple test_where".split()
-
-
-@lru_cache(maxsize=1)
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tinygrad_ops_tool", ROOT / "tools" / "tinygrad_ops.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tinygrad_ops_tool"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -219,19 +206,19 @@ def test_wrong_uses() -> None:
 @pytest.mark.slow  # they compare with torch
 def test_a_sample_of_tinygrads_own_tests() -> None:
     pytest.importorskip("torch")
-    if not tool().TESTS.is_file():
+    if not tool_named("tinygrad_ops").TESTS.is_file():
         pytest.skip("models/tinygrad/test_ops.py (tinygrad's test/backend/test_ops.py) is not there")
     for name in SAMPLE:
-        (outcome,) = [o for o in tool().outcomes(only=name) if o.name == name]
+        (outcome,) = [o for o in tool_named("tinygrad_ops").outcomes(only=name) if o.name == name]
         assert outcome.kind == "pass", outcome
 
 
 @pytest.mark.slow
 def test_all_of_tinygrads_own_tests() -> None:
     pytest.importorskip("torch")
-    if not tool().TESTS.is_file():
+    if not tool_named("tinygrad_ops").TESTS.is_file():
         pytest.skip("models/tinygrad/test_ops.py (tinygrad's test/backend/test_ops.py) is not there")
-    found = list(tool().outcomes())
+    found = list(tool_named("tinygrad_ops").outcomes())
     bad = [outcome for outcome in found if outcome.kind in ("wrong", "crash")]
     known = {"test_tan"}  # docs/tinygrad-ops.md: the poles of a tangent
     assert {outcome.name for outcome in bad} <= known, bad

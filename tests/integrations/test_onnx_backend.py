@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 import hexane
 from formats.coverage_tool import coverage_tool
 from hexane.errors import HexaneError, UsageError
+from tool import tool_named
 
 onnx = pytest.importorskip("onnx")
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,11 +24,7 @@ SAMPLE = 67
 
 @lru_cache(maxsize=1)
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("onnx_backend_tool", ROOT / "tools" / "onnx_backend.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["onnx_backend_tool"] = module
-    spec.loader.exec_module(module)
+    module = tool_named("onnx_backend")
     module.all_tests = coverage_tool().all_tests
     return module
 
