@@ -116,7 +116,7 @@ def compress(
     if page is not None:
         from hexane.report.compress_page import write_page
 
-        write_page(result, page, choice=figures)
+        write_page(result, page, marked=figures)
     rows = [_row(row) for row in result.rows]
     if json:
         print_json(

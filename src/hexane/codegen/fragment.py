@@ -74,7 +74,8 @@ class Tensor:
 
     def less(self, axes: Iterable[str]) -> tuple[int, int, int, int]:
         """The shape with some of ``nchw`` as axes of one element."""
-        return tuple(1 if axis in axes else extent for axis, extent in zip("nchw", self.shape))  # type: ignore[return-value]
+        n, c, h, w = (1 if axis in axes else extent for axis, extent in zip("nchw", self.shape))
+        return n, c, h, w
 
     def dma(self, offset: int = 0) -> Dma:
         """The tensor as an elementwise task walks it: a batch runs as groups."""

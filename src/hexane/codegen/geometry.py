@@ -65,7 +65,12 @@ def is_small_source(target: Target, width: int, height: int, kernel_bytes_per_co
 
 
 def work_shape(
-    target: Target, size: tuple[int, int], coefficients: int, traffic: int, pixels: int = 128, alone: bool = False
+    target: Target,
+    size: tuple[int, int],
+    coefficients: int,
+    traffic: int,
+    pixels: int = PATCH_PIXELS,
+    alone: bool = False,
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 

@@ -18,12 +18,12 @@ SMALLEST = 1e-6
 """Errors below this stand on the lower edge of a plot: its axis is logarithmic."""
 
 
-def write_page(study: Study, path: Path, *, choice: Figures | None = None) -> None:
-    """Write the study as one self-contained file; ``chosen`` is the row that a budget led to.
+def write_page(study: Study, path: Path, *, marked: Figures | None = None) -> None:
+    """Write the study as one self-contained file; ``marked`` is the row that a budget led to.
 
     Needs jinja2 and matplotlib (extra ``report``): UnsupportedError without.
     """
-    write_whole(path, page_of(study, marked=choice).encode())
+    write_whole(path, page_of(study, marked=marked).encode())
 
 
 def page_of(study: Study, *, marked: Figures | None = None) -> str:
