@@ -221,7 +221,7 @@ def folder_beside(target: Path, role: str) -> Path:
 
 
 def replace_folder(target: Path, new_folder: Path) -> Path:
-    """Put ``made`` in place of the folder ``target``; where the old one is now.
+    """Put ``new_folder`` in place of the folder ``target``; where the old one is now.
 
     Exchanged in one step where the system can do that, else the old one goes aside first: killed between the two
     renamings, a process leaves it there, and `take_back` puts it back.

@@ -91,8 +91,8 @@ def ne_pad(
 ) -> int:
     """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank.
 
-    ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``narrow``: the
-    task reads no more than its patch's own cells. ``pixels``: of a patch.
+    ``transposed``: a copy that transposes, whose cores see several inputs, its patch may be taller than its map.
+    ``narrow``: the task reads no more than its patch's own cells. ``pixels``: of a patch.
     """
     if height == 1 and not small and not transposed:
         return 0

@@ -241,7 +241,7 @@ def function_from(
 def inline_function(target: Function, source: Function, arguments: Mapping[str, Value]) -> list[Value]:
     """Copies of the ops of ``source`` at the end of ``target``, with names that are new there; ``source``'s outputs.
 
-    ``given`` has a value of ``target`` for every input of ``source``, of the same type. Constant data are shared.
+    ``arguments`` has a value of ``target`` for every input of ``source``, of the same type. Constant data are shared.
     """
     copies: dict[Value, Value] = {value: arguments[value.name] for value in source.inputs}
     theirs = set(copies.values())

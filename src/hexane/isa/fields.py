@@ -48,7 +48,7 @@ class Numbers(Mapping[str, int]):
 class FieldPlan:
     """Name to value of all fields, from the words of a task (a list of ints, or a memoryview of 32-bit words).
 
-    Bits that are listed only where they are set rarely are: they are looked for in the words that have some. ``known``
+    Bits that are listed only where they are set rarely are: they are looked for in the words that have some. ``fixed``
     are values of fields that have no word.
     """
 

@@ -128,7 +128,7 @@ def next_offset(end: int, size: int, generation: str) -> int:
 def task_from_words(words: Sequence[int] | memoryview, generation: str, layouts: Layouts | None = None) -> Task:
     """One task from its words alone (header first), which must be used up by its records. Raises FormatError.
 
-    ``seen`` holds the layouts of the program's other tasks: what is known of a layout is then worked out once.
+    ``layouts`` holds those of the program's other tasks: what is known of a layout is then worked out once.
     """
     family = family_of(generation)
     try:

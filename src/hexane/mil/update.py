@@ -170,7 +170,7 @@ class Renewable(Protocol):
 def renewed(program: Renewable, arrays: Mapping[str, np.ndarray]) -> Update:
     """Give constants of a compiled network other values: patched, or compiled again where they are not only moved.
 
-    ``given``: arrays of the constants' shapes and dtypes, by name (`checked_weights`).
+    ``arrays``: of the constants' shapes and dtypes, by name (`checked_weights`).
     """
     start = time.perf_counter()
     names = tuple(sorted(arrays))

@@ -85,7 +85,7 @@ class Ways:
         return (self.makers[name] for name in reversed(values) if name in self.makers)
 
     def first(self, maker: Op, accepts: Callable[[Op], bool], answers: dict[Op, Op | None]) -> Op | None:
-        """The first op that is wanted on the way to one, that one itself included; ``known`` belongs to ``wanted``."""
+        """The first op that ``accepts`` takes on the way to one, itself included; ``answers``: those of ``accepts``."""
         path: list[Op] = []
         before = [iter((maker,))]
         while before:

@@ -85,7 +85,7 @@ def timed_others(folder: Path, errors: Errors | None = None) -> tuple[TimedRow, 
 def width_of_others(rows_timed: Sequence[TimedRow]) -> tuple[float, float]:
     """Scatter of predictions of other people's networks, and the coverage of sources left out.
 
-    ``found`` with widths that do not count it yet. The width is the one whose coverage of one and of two standard
+    ``rows_timed`` with widths that do not count it yet. The width is the one whose coverage of one and of two standard
     deviations comes nearest to a normal distribution's; the coverage is of one, each source by the width of the rest.
     """
     ratio, sigma = np.array([abs(item.log_ratio) for item in rows_timed]), np.array([item.sigma for item in rows_timed])

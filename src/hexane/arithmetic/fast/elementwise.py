@@ -75,7 +75,7 @@ def _run(shape, first, second, out):
 def _line(place, step, n, room, last):
     """The address of n halfwords one after the other: `place`, or that of a room that they are copied to.
 
-    `held` is the place of what is in the room already.
+    `last` is the place of what is in the room already.
     """
     if step == 2 or n == 1:
         return place

@@ -164,7 +164,7 @@ def build_begin(module: ir.Module, shape: VectorShape) -> None:
 def build_widen(module: ir.Module, shape: VectorShape, name: str, *, exact: bool = False, scale: float = 1.0) -> None:
     """widen(values, n, out): n float32 as float64, by `scale`.
 
-    ``moved``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40
+    ``exact``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40
     (docs/reference/numerics.md 11.3).
     """
     double = ir.DoubleType()

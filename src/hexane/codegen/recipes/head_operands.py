@@ -145,8 +145,8 @@ def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kerne
 
 
 def _fill(fragment: Fragment, x: Heads, kernels: Kernels, groups: int, total: int, *, transposed: bool) -> None:
-    """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W. Rows of more bytes than L2
-    go some tokens at a time."""
+    """The copy: channels of ``x`` side by side in lanes, or (``transposed``) what lies along W. Rows of more bytes
+    than L2 go some tokens at a time."""
     room = fragment.limits.l2_bytes - l2.RESULT_ROOM - STAGING
     most = x.tokens if 2 * x.tokens * x.dims * x.heads <= room else room // (2 * x.dims * x.heads) // TOKENS * TOKENS
     if not most:

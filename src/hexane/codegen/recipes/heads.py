@@ -329,7 +329,7 @@ class _Around:
         self.fragment.stay(plan, self.second, after=After.NOTHING)
 
     def _softmax(self, region: Region, spare: Region, count: int) -> None:
-        """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
+        """Over channels: the cores' maximum and sum (docs/reference/engine-h13.md 13), back into ``region``."""
         n, m, fragment = self.sizes.keys, self.sizes.queries, self.fragment
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
         fragment.add(*self._maxima(region, spare, count, after))

@@ -284,7 +284,7 @@ def row_vector(rows: int) -> tuple[Region, bool]:
 def row_chain(
     fragment: Fragment, size: tuple[int, int], x: Region, region: Region, vector: Region, after: After
 ) -> None:
-    """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in ``vector``; rows and columns."""
+    """Difference, table, sum of ``size`` (rows, columns), rows as channels: ``x`` to ``region``, values: ``vector``."""
     c, w = size
     transposed = vector.row == l2.channel_stride(c)
     minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=transposed)

@@ -61,9 +61,9 @@ def exponential(target: Target, c: int, h: int, w: int, *, out_trans: bool = Fal
 def powers_and_reciprocals(
     fragment: Fragment, size: tuple[int, int, int], region: Region, small: Region, spare: Region
 ) -> None:
-    """Over channels, with the maxima in ``small``: 2^((held - maximum) log2 e) to ``spare``, 1/sum to ``small``.
+    """Over channels, with the maxima in ``small``: 2^((x - maximum) log2 e) to ``spare``, 1/sum to ``small``.
 
-    ``size`` is (channels, rows, columns) of the map in ``held``.
+    ``size`` is (channels, rows, columns) of the map x in ``region``.
     """
     c, h, w = size
     minus = difference(w, h, c, broadcast2=Axes.C)

@@ -35,7 +35,7 @@ DEFAULT_OPSETS = {"1.0": "ios15", "1": "ios15"}
 
 
 class TextWeights:
-    """The weight files of a text: ``given`` maps a path as written to bytes or a file, ``folder`` is ``@model_path``.
+    """The weight files of a text: ``files`` maps a path as written to bytes or a file, ``folder`` is ``@model_path``.
 
     A file is opened at its first use; a path that leaves the folder is refused.
     """

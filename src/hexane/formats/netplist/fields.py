@@ -89,7 +89,7 @@ class Fields:
 class NetplistWeights:
     """The files of a network's Weights array.
 
-    A file is looked up in ``given`` (by its path as written, then by its name; one without a name is the only weight
+    A file is looked up in ``files`` (by its path as written, then by its name; one without a name is the only weight
     file of a network that has one), relative to the plist's folder, then by its name beside the plist. One that is
     missing is an error when its data are looked at, not before.
     """

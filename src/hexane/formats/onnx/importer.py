@@ -319,7 +319,7 @@ class Importer:
     def _foreign(self, c: NodeContext, reason: str, scope: Scope, *, must_run: bool) -> None:
         """Keep a node that hexane cannot translate for the host; refuse it where nobody could run it.
 
-        An op of the standard set that hexane knows in other forms (``known``) is kept only where onnxruntime takes it.
+        An op of the standard set that hexane knows in other forms (``must_run``) is kept where onnxruntime takes it.
         """
         try:
             results = keep_foreign(c, self.declared, must_run=must_run)

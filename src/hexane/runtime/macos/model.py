@@ -254,7 +254,7 @@ class MemoryModel:
 def described(
     border: SystemBorder, classes: Mapping[str, int], parent: Objects, source: ModelSource
 ) -> tuple[int, str]:
-    """Step 1: descriptor and model; the model, which ``held`` keeps, and its identifier."""
+    """Step 1: descriptor and model; the model, which ``parent`` keeps, and its identifier."""
     with pool(border), Objects(border) as objects:
         entries = {
             objects.text(path): objects.dictionary(
