@@ -41,9 +41,9 @@ def call_mac(typing, address, a, t, b, plain, n_plain, tested, n_tested, c, stri
 
 
 @intrinsic
-def call_follow(typing, address, a, t, b, n, sums, met, reach):
+def call_follow(typing, address, a, t, b, n, sums, met):
     """follow or follow_all."""
-    return _call(types.int64, 7)
+    return _call(types.void, 6)
 
 
 @intrinsic

@@ -36,7 +36,6 @@ from hexane.arithmetic.fast.call import (
     WIDEN_COLUMNS,
     WIDEN_ROWS,
     bits_double,
-    bits_float,
     byte_at,
     call_begin,
     call_body,
@@ -89,7 +88,7 @@ from hexane.arithmetic.fast.product_record import (
     _places,
 )
 from hexane.arithmetic.fast.results import copy_lines, ends, finish
-from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT, UNSURE
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -99,9 +98,6 @@ SAFE = 32700.0
 errors."""
 
 LIMIT = 32768.0
-
-UP, DOWN = 1 << 40, -1 << 40
-"""Instead of a sum that met the limit."""
 
 DONE = -1.0
 """Instead of the bound of a tile: its results are where they belong."""
@@ -114,28 +110,6 @@ FOLLOWED = 1e300
 def _code(at, function):
     """The address of one function of the vector code."""
     return long_at(at.kernels + 8 * function)
-
-
-@compiled(inline="always")
-def _walk(at, a, t, column, offsets, n, start):
-    """A sum in units behind n terms in order, or `UP` or `DOWN` where it meets the limit.
-
-    a, t: values and thresholds of the row, a tile's rows apart; column: the place of the column's term of offset 0.
-    Source: docs/reference/numerics.md 3.3.
-    """
-    magic = 1.5 * 2.0**36
-    total = magic + start * 2.0**-16
-    for k in range(n):
-        x = np.float64(float_at(a + 4 * k * at.rows))
-        w = int_at(at.column_values + 4 * (column + long_at(offsets + 8 * k)))
-        if x == 0.0 or abs(bits_float(w)) < float_at(t + 4 * k * at.rows):
-            continue
-        total += x * (np.float64(bits_float(np.int32(w & ~0x1FFF))) * (1.0 + 2.0**-40))
-        if total - magic >= LIMIT:
-            return UP
-        if total - magic <= -LIMIT:
-            return DOWN
-    return np.int64((total - magic) * 65536.0)
 
 
 @compiled(inline="always")
@@ -179,18 +153,18 @@ def _enter(at, place, k0, n):
 
 
 @compiled(inner=True)
-def _add(at, panel, slot, k0, n, first, last, c, widen):
-    """Segments first .. last - 1 of a pass of n terms from k0 on, for one tile; no sum may leave 32 bits on the way.
+def _add(at, panel, slot, k0, n, c, widened):
+    """A pass of n terms from k0 on, for one tile; no sum may leave 32 bits on the way.
 
     In float32 as long as the bound of a partial sum allows, then in float64, half of the columns at a time. Each term
-    goes the way that it needs, or not at all if it is all zero. The thresholds stand in slot `slot`. Gives whether the
-    columns are still to be widened.
+    goes the way that it needs, or not at all if it is all zero. The thresholds stand in slot `slot`. Gives how many
+    terms' columns are widened.
     """
     a = at.values + 4 * at.rows * (panel * at.depth + k0)
     t = at.limits + 4 * at.rows * slot * DEPTH
     exponents = at.exponents + panel * at.exponent_pitch + k0
     norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
-    s = first
+    s, last = np.int64(0), -(-n // SEGMENT)
     while s < last:
         begin, running = s, float_at(norms + 4 * s) * float_at(at.packed_norms + 4 * s)
         wide = running >= PARTIAL
@@ -207,8 +181,7 @@ def _add(at, panel, slot, k0, n, first, last, c, widen):
         if not wide:
             call_mac(_code(at, MAC32), a, t, at.packed, at.plain, plain, at.tested, tested, c, at.columns)
             continue
-        if widen:
-            call_three(_code(at, WIDEN_COLUMNS), at.packed, n * at.columns, at.wide_columns)
+        widened = _widen(at, widened, n)
         call_three(_code(at, WIDEN_ROWS), a, n * at.rows, at.wide_rows)
         call_three(_code(at, WIDEN_ROWS), t, n * at.rows, at.wide_limits)
         for half in range(2):
@@ -217,8 +190,7 @@ def _add(at, panel, slot, k0, n, first, last, c, widen):
                 _code(at, MAC64), at.wide_rows, at.wide_limits, columns, at.plain, plain, at.tested, tested, sums,
                 at.columns,
             )  # fmt: skip
-        widen = False
-    return widen
+    return widened
 
 
 @compiled(inner=True)
@@ -234,7 +206,7 @@ def _tighter(at, own, bound):
 def _begin_followed(n, at, panel, column, own, met, largest):
     """From here on the sums of a tile are followed: none has met the limit, but those that begin beyond it.
 
-    What is no output counts as met, so that nobody asks for its sign.
+    What is no output counts as met: nobody asks for it.
     """
     rows, columns = min(at.rows, n[CHANNELS] - panel * at.rows), min(at.columns, n[EXTENT] - column)
     for r in range(at.rows):
@@ -249,64 +221,48 @@ def _begin_followed(n, at, panel, column, own, met, largest):
 
 
 @compiled(inner=True)
-def _walk_unsure(at, a, t, place, offsets, terms, own, met):
-    """The signs that were left open; gives whether there are sums that have not met the limit.
+def _any_open(at, met):
+    """True where a sum of a tile has not met the limit."""
+    i = np.int64(0)
+    while i < at.rows * at.columns and int_at(met + 4 * i) != 0:
+        i += 1
+    return i < at.rows * at.columns
 
-    a, t, offsets: of the first of the terms; place: of the tile's first column.
-    """
-    some = False
-    for r in range(at.rows):
-        for j in range(at.columns):
-            i = 4 * (r * at.columns + j)
-            mark = int_at(met + i)
-            if mark == UNSURE:
-                total = _walk(at, a + 4 * r, t + 4 * r, place + j, offsets, terms, np.int64(int_at(own + i)))
-                put_int(own + i, np.int32(total & 0xFFFFFFFF))
-                mark = np.int32(1 if total == UP else (-1 if total == DOWN else 0))
-                put_int(met + i, mark)
-            some = some or mark == 0
-    return some
+
+@compiled(inline="always")
+def _widen(at, widened, end):
+    """Make the columns of the terms up to `end` of a pass float64, of which `widened` are; gives how many are then."""
+    if widened < end:
+        first = widened * at.columns
+        call_three(
+            _code(at, WIDEN_COLUMNS), at.packed + 4 * first, end * at.columns - first, at.wide_columns + 8 * first
+        )
+    return max(widened, end)
 
 
 @compiled(inner=True)
-def _follow(n, at, panel, slot, column, k0, count, own, met, widen):
-    """As `_add` for a whole pass, in order, for sums that may reach the limit.
+def _follow(at, panel, slot, k0, count, own, met, widened):
+    """As `_add` for a whole pass, in order, for sums that may reach the limit, as long as one of them has not.
 
-    met: per sum 0, or the sign with which it met the limit; such a sum means nothing. The bound of a few terms tells
-    the sign, or else these terms are added up one by one. The thresholds stand in `slot`. Gives whether the columns
-    are still to be widened.
+    met: per sum 0, or the sign with which it met the limit; such a sum means nothing. The thresholds stand in `slot`.
+    Gives how many terms' columns are widened.
     """
     a = at.values + 4 * at.rows * (panel * at.depth + k0)
     t = at.limits + 4 * at.rows * slot * DEPTH
     exponents = at.exponents + panel * at.exponent_pitch + k0
-    norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
-    follow = _code(at, FOLLOW_ALL)
-    if call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32:
-        follow = _code(at, FOLLOW)
-        call_three(_code(at, WIDEN_ROWS), t, count * at.rows, at.wide_limits)
-    if widen:
-        call_three(_code(at, WIDEN_COLUMNS), at.packed, count * at.columns, at.wide_columns)
-    call_three(_code(at, SCALE_ROWS), a, count * at.rows, at.wide_rows)
-    s, last = 0, -(-count // SEGMENT)
-    while s < last:
-        k, running = s * SEGMENT, np.float64(0)
-        while s < last:
-            more = np.float64(float_at(norms + 4 * s)) * float_at(at.packed_norms + 4 * s)
-            if running > 0 and running + more >= SAFE:
-                break
-            running += more
-            s += 1
-        terms, row = min(s * SEGMENT, count) - k, k * at.rows
-        reach = np.int64(running * 65600.0) + DEPTH  # in units, with the rounding of norms and products
-        unsure = call_follow(
-            follow, at.wide_rows + 8 * row, at.wide_limits + 8 * row, at.wide_columns + 8 * k * at.columns, terms,
-            own, met, reach,
-        )  # fmt: skip
-        if unsure:
-            offsets = at.offsets + 8 * (k0 + k)
-            if not _walk_unsure(at, a + 4 * row, t + 4 * row, column, offsets, terms, own, met):
-                break
-    return False
+    tested = call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32
+    k, end = np.int64(0), np.int64(0)
+    while k < count and _any_open(at, met):
+        end = min(2 * k + SEGMENT, count)
+        row, size = 4 * k * at.rows, (end - k) * at.rows
+        widened = _widen(at, widened, end)
+        call_three(_code(at, SCALE_ROWS), a + row, size, at.wide_rows)
+        if tested:
+            call_three(_code(at, WIDEN_ROWS), t + row, size, at.wide_limits)
+        follow, columns = _code(at, FOLLOW if tested else FOLLOW_ALL), at.wide_columns + 8 * k * at.columns
+        call_follow(follow, at.wide_rows, at.wide_limits, columns, end - k, own, met)
+        k = end
+    return widened
 
 
 @compiled(inner=True)
@@ -411,7 +367,7 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
             put_byte(at.have_limits + p - p0, np.uint8(0))
         for q in range(across):
             norm, smallest = _enter(at, j0 + q * at.columns, k0, count)
-            widen = count > 0  # not True: a constant would be compiled for by itself
+            widened = count - count  # no constant: that would be compiled for by itself
             for p in range(p0, p1):
                 slot, at_pass = (p - p0) * n[TILE_ACROSS] + q, p * passes + k0 // DEPTH
                 c = at.sums + slot * tile
@@ -436,14 +392,14 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
                     call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
                     put_byte(at.have_limits + p - p0, np.uint8(1))
                 if followed:
-                    widen = _follow(n, at, p, p - p0, j0 + q * at.columns, k0, count, c, met, widen)
+                    widened = _follow(at, p, p - p0, k0, count, c, met, widened)
                 elif plainly and near and k0 + DEPTH >= at.depth:
                     _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, c, listed)
                     put_double(at.bounds + 8 * slot, DONE)
                 elif near and not listed:
                     call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)
                 else:
-                    widen = _add(at, p, p - p0, k0, count, np.int64(0), -(-count // SEGMENT), c, widen)
+                    widened = _add(at, p, p - p0, k0, count, c, widened)
 
 
 def _multiply(record, phase, first, last, room):

@@ -2,17 +2,20 @@
 
 The running sums are float64 at the very top of their range, in units of 2^971, the step there: a sum that reaches the
 limit upwards becomes infinite and stays so, and the least that a sum was tells whether it reached it downwards. So all
-that a term takes beside its multiply-add is one minimum. The rows come multiplied by `SCALE`.
+that a term takes beside its multiply-add is one minimum. A sum that did both went down first, because no sum comes back
+from infinity. The rows come multiplied by `SCALE`.
 """
 
 from __future__ import annotations
+
+from functools import reduce
 
 from llvmlite import ir
 
 from hexane.arithmetic.fast.vector_parts import (
     I32,
     I64,
-    UNSURE,
+    VOID,
     VectorShape,
     close,
     constant,
@@ -34,40 +37,30 @@ MOST_ROWS = 14
 
 
 def build(module: ir.Module, shape: VectorShape, name: str, *, test: bool) -> None:
-    """follow(a, t, b, n, sums, met, reach) -> not 0 where a sum is marked `UNSURE`.
+    """follow(a, t, b, n, sums, met): n terms, n > 0, are added to sums that may meet the limit.
 
     a, t: (n, rows) values by `SCALE`, and thresholds; b: (n, columns), all float64; sums: (rows, columns) int32 in
-    units; met: int32, 0, or the sign with which a sum met the limit before (what it is then means nothing). Where
-    `reach`, what the n terms can add up to in units, leaves the sign open, the sum stays and is marked `UNSURE`.
-    Without `test` no product is dropped.
+    units; met: int32, 0, or the sign with which a sum met the limit, which then means nothing. Without `test` no
+    product is dropped.
     """
-    double, integers = ir.DoubleType(), I32.as_pointer()
-    numbers = double.as_pointer()
-    kind = ir.FunctionType(I64, [numbers, numbers, numbers, I64, integers, integers, I64])
+    integers, numbers = I32.as_pointer(), ir.DoubleType().as_pointer()
+    kind = ir.FunctionType(VOID, [numbers, numbers, numbers, I64, integers, integers])
     function = ir.Function(module, kind, name)
     lanes = shape.lanes // 2
-    unsure = ir.VectorType(I32, lanes)
-    across = module.declare_intrinsic(f"llvm.vector.reduce.or.v{lanes}i32", (), ir.FunctionType(I32, [unsure]))
-    before = function.append_basic_block()
-    builder, j = loop(function, before, ir.Constant(I64, shape.columns), lanes)
-    so_far = builder.phi(unsure)
-    marks: ir.Value = so_far
+    builder, j = loop(function, function.append_basic_block(), ir.Constant(I64, shape.columns), lanes)
     parts = -(-shape.rows // MOST_ROWS)
     for part in range(parts):
         rows = range(shape.rows * part // parts, shape.rows * (part + 1) // parts)
-        builder, marks = _part(builder, function, shape, rows, j, marks, test)
-    builder, end = close(builder, j, ir.Constant(I64, shape.columns), lanes)
-    so_far.add_incoming(constant(unsure, 0), before)
-    so_far.add_incoming(marks, end)
-    builder.ret(builder.zext(builder.call(across, [marks]), I64))
+        builder = _part(builder, function, shape, rows, j, test)
+    builder, _ = close(builder, j, ir.Constant(I64, shape.columns), lanes)
+    builder.ret_void()
 
 
 def _part(
-    builder: ir.IRBuilder, function: ir.Function, shape: VectorShape, rows: range, j: ir.Value, marks: ir.Value,
-    test: bool,
-) -> tuple[ir.IRBuilder, ir.Value]:  # fmt: skip
-    """Some rows of a vector of columns from j on; gives a builder behind them and the marks with theirs."""
-    a, t, b, n, sums, met, reach = function.args
+    builder: ir.IRBuilder, function: ir.Function, shape: VectorShape, rows: range, j: ir.Value, test: bool
+) -> ir.IRBuilder:
+    """Some rows of a vector of columns from j on; gives a builder behind them."""
+    a, t, b, n, sums, met = function.args
     lanes = shape.lanes // 2
     vector, bits = ir.VectorType(ir.DoubleType(), lanes), ir.VectorType(I64, lanes)
     short = ir.VectorType(I32, lanes)
@@ -99,42 +92,25 @@ def _part(
         phi.add_incoming(value, before)
         phi.add_incoming(new, end)
 
-    beyond = []
-    for new, low in zip(following, least_so_far, strict=True):
-        up = builder.icmp_signed("==", builder.bitcast(new, bits), constant(bits, INFINITE))
-        down = builder.icmp_signed("<=", builder.bitcast(low, bits), constant(bits, ZERO - LIMIT))
-        beyond.append(builder.or_(up, down))
-    some = beyond[0]
-    for flags in beyond[1:]:
-        some = builder.or_(some, flags)
+    up = [builder.icmp_signed("==", builder.bitcast(new, bits), constant(bits, INFINITE)) for new in following]
+    lowest = constant(bits, ZERO - LIMIT)
+    down = [builder.icmp_signed("<=", builder.bitcast(low, bits), lowest) for low in least_so_far]
+    some = reduce(builder.or_, (*up, *down))
     units = [builder.trunc(builder.sub(builder.bitcast(new, bits), base), short) for new in following]
     none = builder.icmp_unsigned("==", builder.bitcast(some, ir.IntType(lanes)), ir.Constant(ir.IntType(lanes), 0))
     marked, after = function.append_basic_block(), function.append_basic_block()
-    fork = builder.block
     for place, value in zip(places, units, strict=True):
         builder.store(value, vector_pointer(builder, sums, place, short)).align = 4
     builder.cbranch(none, after, marked)
     builder = ir.IRBuilder(marked)
-    span, new_marks = splat(builder, reach, lanes), marks
     nothing = constant(short, 0)
-    for place, old, value, flags in zip(places, first, units, beyond, strict=True):
-        not_down = builder.icmp_signed(">", builder.sub(old, span), constant(bits, -LIMIT))
-        not_up = builder.icmp_signed("<", builder.add(old, span), constant(bits, LIMIT))
-        sign = builder.select(not_up, constant(short, -1), constant(short, UNSURE))
-        sign = builder.select(not_down, constant(short, 1), sign)
+    for place, value, above, below in zip(places, units, up, down, strict=True):
         where = vector_pointer(builder, met, place, short)
         earlier = load(builder, where, 4)
+        sign = builder.select(below, constant(short, -1), builder.select(above, constant(short, 1), nothing))
         sign = builder.select(builder.icmp_signed("==", earlier, nothing), sign, earlier)
-        sign = builder.select(flags, sign, earlier)
         builder.store(sign, where).align = 4
-        unsure = builder.icmp_signed("==", sign, constant(short, UNSURE))
-        new_marks = builder.or_(new_marks, builder.select(unsure, sign, nothing))
         value = builder.select(builder.icmp_signed("==", sign, nothing), value, nothing)
-        value = builder.select(unsure, builder.trunc(old, short), value)
         builder.store(value, vector_pointer(builder, sums, place, short)).align = 4
     builder.branch(after)
-    builder = ir.IRBuilder(after)
-    merged = builder.phi(short)
-    merged.add_incoming(marks, fork)
-    merged.add_incoming(new_marks, marked)
-    return builder, merged
+    return ir.IRBuilder(after)

@@ -27,9 +27,6 @@ DROP_SUM = 13
 ALL_ZERO = 128
 """Stands for the smallest exponent of operands that are all zero: no product at all."""
 
-UNSURE = 4
-"""Instead of the sign of a sum that met the limit, where the bound of its terms leaves both open."""
-
 I32, I64, VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 
 
