@@ -79,6 +79,14 @@ def rank_between(type_: TensorType, low: int, high: int, what: str = "x") -> Non
         raise GraphError(f"{what} has rank {type_.rank}, {expected} is needed")
 
 
+def fits(operand: TensorType | None, shape: Sequence[int | None], what: str) -> None:
+    """GraphError for an operand of another shape; extents that depend on data (None) go with all."""
+    if operand is None:
+        return
+    if operand.rank != len(shape) or any(a != b for a, b in zip(operand.shape, shape) if None not in (a, b)):
+        raise GraphError(f"{what} has shape {operand.shape}, {tuple(shape)} is needed")
+
+
 def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:
     if vector is not None and vector.shape != (channels,):
         raise GraphError(f"{what} has shape {vector.shape}, [{channels}] is needed")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import axis_of, per_axis, positive
+from hexane.graph.ops._rules import axis_of, fits, per_axis, positive
 from hexane.graph.registry import op
 from hexane.graph.types import DTYPES, TensorType, eval_dtype
 from hexane.rounding import ceil_div
@@ -290,7 +290,19 @@ def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column
     return np.take_along_axis(values, at, axis=-1)[..., 0].astype(x.dtype), best.astype(np.int64)
 
 
-@op("onnx.TensorScatter", "past:A update:A write_indices:I? axis:int=-2 mode:str='linear'", mode=("linear", "circular"))
+def _tensor_scatter_type(past, update, write_indices, axis, mode):
+    at = axis_of(axis, past.rank)
+    fits(update, (*past.shape[:at], None, *past.shape[at + 1 :]), "update")
+    fits(write_indices, past.shape[:1], "write_indices")
+    return past
+
+
+@op(
+    "onnx.TensorScatter",
+    "past:A update:A write_indices:I? axis:int=-2 mode:str='linear'",
+    mode=("linear", "circular"),
+    infer=_tensor_scatter_type,
+)
 def tensor_scatter(past, update, write_indices, axis, mode):
     """Write ``update`` into a cache along ``axis``, from a start of its own per batch row; ``circular`` wraps round."""
     axis %= past.ndim

@@ -8,10 +8,12 @@ states ``[directions, batch, hidden]``, ``Y [sequence, directions, batch, hidden
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import fits
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -84,7 +86,7 @@ def _functions(
 
 def _types(kind: str) -> Callable[..., tuple[TensorType, ...]]:
     def infer(
-        X: TensorType, W: TensorType, R: TensorType, direction: str, layout: int, **_: object
+        X: TensorType, W: TensorType, R: TensorType, direction: str, layout: int, **more: Any
     ) -> tuple[TensorType, ...]:
         if (X.rank, W.rank, R.rank) != (3, 3, 3):
             raise GraphError(f"onnx.{kind} takes X, W and R of rank 3, not {X.shape}, {W.shape}, {R.shape}")
@@ -96,6 +98,12 @@ def _types(kind: str) -> Callable[..., tuple[TensorType, ...]]:
         if R.shape != (directions, gates * hidden, hidden):
             raise GraphError(f"onnx.{kind}: R has shape {R.shape}, not {(directions, gates * hidden, hidden)}")
         state = X.with_shape((batch, directions, hidden) if layout == 1 else (directions, batch, hidden))
+        shapes = {
+            "B": (directions, 2 * gates * hidden), "sequence_lens": (batch,), "initial_h": state.shape,
+            "initial_c": state.shape, "P": (directions, 3 * hidden),
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            fits(more.get(name), shape, f"{name} of onnx.{kind}")
         whole = (batch, steps, directions, hidden) if layout == 1 else (steps, directions, batch, hidden)
         return (X.with_shape(whole), *[state] * (2 if kind == "LSTM" else 1))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import fits
 from hexane.graph.registry import op
 from hexane.graph.types import NUMBERS, TensorType, eval_dtype
 
@@ -64,6 +65,7 @@ def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None,
     size = int(frame_length) if frame_length is not None else window.shape[0]
     if signal.rank not in (2, 3) or size < 1 or frame_step < 1 or signal.shape[1] < size:
         raise GraphError(f"onnx.STFT cannot cut frames of {size} at step {frame_step} from {signal.shape}")
+    fits(window, (size,), "window")
     frames = (signal.shape[1] - size) // int(frame_step) + 1
     return TensorType(signal.dtype, (signal.shape[0], frames, size // 2 + 1 if onesided else size, 2))
 

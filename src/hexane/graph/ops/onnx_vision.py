@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import per_axis, positive
+from hexane.graph.ops._rules import fits, per_axis, positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -101,6 +101,7 @@ def grid_sample(x, grid, mode, padding_mode, align_corners):
 def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output_height=1, output_width=1, **_):
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
         raise GraphError(f"onnx.RoiAlign takes x of rank 4 and rois [n, 4], not {x.shape} and {rois.shape}")
+    fits(batch_indices, rois.shape[:1], "batch_indices")
     return TensorType(x.dtype, (rois.shape[0], x.shape[1], int(output_height), int(output_width)))
 
 
@@ -152,18 +153,25 @@ def _edge_weights(at: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
 # ---------------------------------------------------------------------------------------------------- DeformConv
 
 
-def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0, 0, 0, 0), dilations=(1, 1), **_):
+def _deform_type(x, weight, offset, bias, mask, strides, pad, dilations, groups, offset_groups):
     if x.rank != 4 or weight.rank != 4:
         raise GraphError(f"onnx.DeformConv takes two spatial axes, not x {x.shape} and weight {weight.shape}")
     for values, what in ((strides, "strides"), (dilations, "dilations")):
         per_axis(values, 2, 1, what)
         positive(values, what)
     per_axis(pad, 4, 0, "pad")
+    positive((groups, offset_groups), "groups")
+    n, cout, taps = x.shape[0], weight.shape[0], weight.shape[2] * weight.shape[3]
+    if x.shape[1] != weight.shape[1] * groups or cout % groups or x.shape[1] % offset_groups:
+        raise GraphError(f"onnx.DeformConv: {x.shape[1]} channels and weight {weight.shape} in {groups} groups")
     out = [
         (x.shape[2 + i] + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (weight.shape[2 + i] - 1) - 1) // strides[i] + 1
         for i in range(2)
     ]
-    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *map(int, out)))
+    fits(offset, (n, 2 * offset_groups * taps, *out), "offset")
+    fits(bias, (cout,), "bias")
+    fits(mask, (n, offset_groups * taps, *out), "mask")
+    return TensorType(x.dtype, (n, cout, *map(int, out)))
 
 
 @op(
@@ -204,7 +212,21 @@ def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, 
 # -------------------------------------------------------------------------------------------------- col2im, unpool
 
 
-def _col2im_type(x, image_shape=(), block_shape=(), **_):
+def _col2im_steps(image_shape, block_shape, strides, pad, dilations):
+    """Positions of the block along each axis of the image."""
+    d = len(image_shape)
+    for values, what in ((block_shape, "block_shape"), (strides, "strides"), (dilations, "dilations")):
+        per_axis(values, d, 1, what)
+        positive(values, what)
+    per_axis(pad, 2 * d, 0, "pad")
+    return [
+        (image_shape[i] + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (block_shape[i] - 1) - 1) // strides[i] + 1
+        for i in range(d)
+    ]
+
+
+def _col2im_type(x, image_shape, block_shape, **places):
+    _col2im_steps(image_shape, block_shape, **places)
     block = int(np.prod(block_shape))
     if x.rank != 3 or block < 1 or x.shape[1] % block:
         raise GraphError(f"onnx.Col2Im: columns {x.shape} do not fit blocks {tuple(block_shape)}")
@@ -215,10 +237,7 @@ def _col2im_type(x, image_shape=(), block_shape=(), **_):
 def col2im(x, image_shape, block_shape, strides, pad, dilations):
     """Add columns ``x [N, C * block, positions]`` into an image ``[N, C, *image_shape]``; pad in pairs per axis."""
     d = len(image_shape)
-    steps = [
-        (image_shape[i] + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (block_shape[i] - 1) - 1) // strides[i] + 1
-        for i in range(d)
-    ]
+    steps = _col2im_steps(image_shape, block_shape, strides, pad, dilations)
     if int(np.prod(steps)) != x.shape[2]:
         raise GraphError(f"onnx.Col2Im: {x.shape[2]} positions where the image has {int(np.prod(steps))}")
     channels = x.shape[1] // int(np.prod(block_shape))

@@ -10,7 +10,7 @@ import numpy as np
 from hexane.bits import unpack_bits
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.constants import integer_range
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import axis_of, fits
 from hexane.graph.ops.conv import PAD_TYPES, conv, conv_type
 from hexane.graph.registry import op
 from hexane.graph.types import ANY, INTS, TensorType
@@ -366,6 +366,8 @@ def _conv_quantized_type(
 ) -> TensorType:
     if quantization_type != "linear" or nbits != 8:
         raise UnsupportedError("conv_quantized with a table or with fewer than 8 bits is not read")
+    for vector, what in ((quant_scale, "quant_scale"), (quant_bias, "quant_bias")):
+        fits(vector, (1,) * vector.rank if prod(vector.shape) == 1 else weight.shape[:1], what)
     return conv_type(x=x, weight=weight, bias=bias, **rest)
 
 
