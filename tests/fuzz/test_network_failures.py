@@ -183,6 +183,12 @@ def test_type_rules_of_other_operands():
         builder.op("tensor_to_tensor_buffer", input=x, interleave_factors=[1, 1, 1], strides=[-1, 1, 1])
     with pytest.raises(GraphError):
         builder.op("conv_transpose", x=x, weight=np.ones((1, 1, 2), np.float16), output_shape=[])
+    with pytest.raises(GraphError, match="leaves nothing of 3"):  # `check` alone met it, which asks what the pads give
+        kernel = np.ones((1, 1, 1), np.float16)
+        builder.op("conv_transpose", x=x, weight=kernel, output_shape=[1], pad_type="custom", pad=[3, 0])
+    with pytest.raises(GraphError, match="leaves nothing of -1"):
+        none = builder.input("none", (1, 1, 0), "fp16")
+        builder.op("conv_transpose", x=none, weight=np.ones((1, 1, 1), np.float16), strides=[2], output_shape=[1])
 
 
 def test_a_function_of_a_scalar_that_was_a_map():

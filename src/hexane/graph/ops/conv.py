@@ -302,10 +302,9 @@ def transpose_geometry(
             total = max(full[axis] - target, 0)
             before = total // 2 if pad_type == "same" else total - total // 2
             after = full[axis] - target - before
-        extent = full[axis] - before - after
-        if extents_out is not None:
-            extent = extents_out[axis]
-        if extent < 1:
+        room = full[axis] - before - after
+        extent = room if extents_out is None else extents_out[axis]
+        if min(room, extent) < 1:
             raise GraphError(f"padding {(before, after)} leaves nothing of {full[axis]}")
         cuts.append(before)
         out.append(extent)
