@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hexane.chips import Evidence
+from hexane.chips import CHIPS, Evidence
 from hexane.isa.generations import GENERATIONS, family_of
 from hexane.isa.schema import UNKNOWN, Field, Register, RegisterBlock, Table, Unit, Values
 
@@ -38,7 +38,8 @@ def register_page(table: Table) -> str:
 def _page(table: Table) -> Iterator[str]:
     family = family_of(table.generation)
     name = table.generation.upper()
-    yield f"# Registers of {name} ({table.title})\n"
+    chips = ", ".join(chip.name for chip in CHIPS if chip.generation_name == table.generation)
+    yield f"# Registers of {name} ({chips})\n"
     yield f"Task descriptor version {table.version}. " + (
         "Tasks form a linked list; records hold byte addresses."
         if not family.packed

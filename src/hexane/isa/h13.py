@@ -413,7 +413,6 @@ TILE_DMA_DST = RegisterBlock("TileDMADst", 0x17800, 7, "Tile DMA writer: results
 TABLE = Table(
     generation="h13",
     version=7,
-    title="A14, M1, M1 Pro, M1 Max, M1 Ultra",
     header=HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST),
 )

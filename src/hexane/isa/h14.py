@@ -260,7 +260,6 @@ TILE_DMA_DST = RegisterBlock("TileDMADst", 0x1500, 10, "Tile DMA writer: results
 TABLE = Table(
     generation="h14",
     version=11,
-    title="A15, M2, M2 Pro, M2 Max, M2 Ultra",
     header=HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST),
 )

@@ -58,7 +58,6 @@ HEADER = (
 TABLE = Table(
     generation="h15",
     version=8,
-    title="A16, M3, M3 Pro, M3 Max",
     header=HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST, CACHE_DMA),
     notes="Programs of elementwise operations, tables and products with constants are known; positions that they do "

@@ -510,7 +510,6 @@ CACHE_DMA = RegisterBlock("CacheDMA", 0x5900, 12, "System cache and telemetry; n
 TABLE = Table(
     generation="h16",
     version=17,
-    title="A17 Pro, M4, M4 Pro, M4 Max",
     header=HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST, CACHE_DMA),
 )

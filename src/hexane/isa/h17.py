@@ -62,7 +62,6 @@ CACHE_DMA = RegisterBlock("CacheDMA", 0x5900, 14, h16.CACHE_DMA.meaning, (
 TABLE = Table(
     generation="h17",
     version=19,
-    title="A18, M5, M5 Pro, M5 Max",
     header=h16.HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST, CACHE_DMA),
     notes="Reset values are those of H16, taken over.",

@@ -77,7 +77,6 @@ KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x5500, 83, h16.KERNEL_DMA.meaning, (
 TABLE = Table(
     generation="h18",
     version=20,
-    title="A19",
     header=h16.HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, h17.PE, NE, TILE_DMA_DST, h17.CACHE_DMA),
     notes="Reset values are those of H16, taken over. Bit 24 of two source registers, which ones is not known, chooses "

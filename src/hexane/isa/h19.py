@@ -64,7 +64,6 @@ TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning,
 TABLE = Table(
     generation="h19",
     version=24,
-    title="M6 (target h18g), H19",
     header=HEADER,
     blocks=(
         h18.KERNEL_DMA,

@@ -303,7 +303,6 @@ class Table:
 
     generation: str
     version: int  # task descriptor version of Apple's compiler (docs/reference/generations.md 1.1)
-    title: str
     header: tuple[Register, ...]
     blocks: tuple[RegisterBlock, ...]
     notes: str = ""
