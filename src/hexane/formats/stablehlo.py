@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 31
 """Largest module that is read: its constants are part of its text."""
 
 
-def load(path: str | Path, shapes: Mapping[str, Any] | None = None) -> Graph:
+def load(path: str | Path) -> Graph:
     """A graph from a StableHLO file, text or bytecode.
 
     Raises FormatError for what is no such module, UnsupportedError for what has no form in MIL.

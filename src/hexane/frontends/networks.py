@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ _KINDS = {
     ".mlir": "stablehlo",
     ".stablehlo": "stablehlo",
 }
+"""The package of ``hexane.formats`` that reads files of a suffix."""
+
+_WRITERS = {".mil": "mil", ".mlpackage": "coreml", ".onnx": "onnx.writer", ".plist": "netplist"}
+"""The module of ``hexane.formats`` that writes them."""
+
+_INNER = {"mil": "model.mil", "netplist": "net.plist"}
+"""The file that is read of a folder, of kinds whose reader takes files only."""
 
 _REFUSED = {
     ".hwx": ("is an engine program, not a network", "open it with hexane.open_image, or `hexane info`"),
@@ -121,18 +129,8 @@ def load(
     if type(path).__name__ == "ExportedProgram":
         return _exported_program(path, shapes, function, weights, bind)
     path = path_of(path)
-    shapes = checked_shapes(shapes)
-    weights = given_files(weights)
-    kind = kind_of(path)
-    if kind == "onnx":
-        _no_function(function, "an ONNX file")
-        with well_formed(path):
-            return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
-    with well_formed(path):
-        graph = _loaded(path, kind, shapes, function, weights)
-    if bind:
-        bind_inputs(graph, bind)
-    return graph
+    options = {"shapes": checked_shapes(shapes), "function": function, "weights": given_files(weights), "bind": bind}
+    return _loaded(path, kind_of(path), options)
 
 
 def network_of(source: Any) -> Graph:
@@ -172,19 +170,19 @@ def well_formed(path: str | Path) -> Iterator[None]:
         raise FormatError(f"the file is not well-formed ({what})", where=str(path)) from error
 
 
-def _loaded(path: Path, kind: str, shapes: Any, function: str | None, weights: Any) -> Graph:
-    if kind == "coreml":
-        graph = _reader("coreml").load(path, shapes=shapes, function=function, weights=weights)
-        return _with_shapes(graph, shapes)
-    if kind == "stablehlo":
-        _no_function(function, "a StableHLO module")
-        return _with_shapes(_reader("stablehlo").load(path), shapes)
-    if kind == "mil":
-        text = path / "model.mil" if path.is_dir() else path
-        return _with_shapes(_reader("mil").load(text, function=function, weights=weights), shapes)
-    _no_function(function, "a net.plist")
-    text = path / "net.plist" if path.is_dir() else path
-    return _with_shapes(_reader("netplist").load(text, weights=weights), shapes)
+def _loaded(path: Path, kind: str, options: dict[str, Any]) -> Graph:
+    """The graph; a reader gets what its ``load`` takes of ``options``, and what it does not take is looked at here."""
+    read = _reader(kind).load
+    takes = signature(read).parameters
+    if "function" not in takes and options["function"] not in (None, "main"):
+        raise UsageError(f"a network of kind {kind} has no functions", hint="leave out function")
+    file = path / _INNER[kind] if kind in _INNER and path.is_dir() else path
+    with well_formed(path):
+        graph: Graph = read(file, **{name: value for name, value in options.items() if name in takes})
+    if "bind" not in takes:
+        _check_shapes(graph, options["shapes"])
+        bind_inputs(graph, options["bind"] or {})
+    return graph
 
 
 def bind_inputs(graph: Graph, bind: Mapping[str, Any]) -> None:
@@ -206,12 +204,7 @@ def bind_inputs(graph: Graph, bind: Mapping[str, Any]) -> None:
         )
 
 
-def _no_function(function: str | None, what: str) -> None:
-    if function not in (None, "main"):
-        raise UsageError(f"{what} has no functions", hint="leave out function")
-
-
-def _with_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+def _check_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse shapes that a file with fixed shapes contradicts."""
     for name, shape in shapes.items():
         type_ = graph.inputs.get(name)
@@ -219,7 +212,6 @@ def _with_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
             raise UsageError(f"there is no input {name!r}", hint=f"the inputs are {', '.join(map(repr, graph.inputs))}")
         if tuple(type_.shape) != shape:
             raise UsageError(f"input {name!r} has the fixed shape {tuple(type_.shape)}, not {shape}")
-    return graph
 
 
 def to_text(graph: Graph, *, version: str | None = None, weights: Any = None) -> str:
@@ -236,15 +228,8 @@ def save(graph: Graph, path: str | Path) -> None:
     suffix = path.suffix.lower()
     if not graph.functions:
         raise GraphError("the graph has no function")
-    if suffix == ".mil":
-        _reader("mil").save(graph, path)
-    elif suffix == ".mlpackage":
-        _reader("coreml").save(graph, path)
-    elif suffix == ".plist":
-        _reader("netplist").save(graph, path)
-    elif suffix == ".onnx":
-        import_module("hexane.formats.onnx.writer").save(graph, path)
-    else:
+    if suffix not in _WRITERS:
         raise UnsupportedError(
-            f"hexane writes no {suffix or 'file without a suffix'}", hint="write .mil, .mlpackage, .onnx or .plist"
+            f"hexane writes no {suffix or 'file without a suffix'}", hint=f"write {', '.join(_WRITERS)}"
         )
+    _reader(_WRITERS[suffix]).save(graph, path)
