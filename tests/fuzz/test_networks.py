@@ -40,7 +40,10 @@ def test_networks_of_shapes() -> None:
 
 def test_a_seed_draws_the_same_networks_in_every_process() -> None:
     """Also where strings hash otherwise: a seed that failed must fail again."""
-    script = "from fuzz import ops, shapes; print([(ops.network(7, i), shapes.network(77, i)) for i in range(20)])"
+    script = (
+        "from fuzz import layers, ops, shapes;"
+        "print([(layers.network(7, i), ops.network(7, i), shapes.network(77, i)) for i in range(20)])"
+    )
     drawn = {
         subprocess.run(
             [sys.executable, "-c", script], check=True, capture_output=True,
@@ -51,8 +54,14 @@ def test_a_seed_draws_the_same_networks_in_every_process() -> None:
     assert len(drawn) == 1
 
 
+def test_networks_of_layers() -> None:
+    """Several layers one behind the other, with several inputs and outputs."""
+    said = networks("--kind", "layers", "--seed", "7", "--count", "8", "--seconds", "600", "--chips", "M1,M4")
+    assert "layers: 8 networks, 0 failed" in said
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ops", "shapes"])
+@pytest.mark.parametrize("kind", ["ops", "shapes", "layers"])
 def test_an_hour(kind: str) -> None:
     assert " 0 failed" in networks("--kind", kind, "--seconds", "3600")
 

@@ -15,26 +15,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fuzz import ops, shapes
+from fuzz import layers, ops, shapes
 from fuzz.shrink import shrunk
 from fuzz.sketch import Sketch
 from fuzz.trial import Failure, Plan, Trial, compiled_chips
 from hexane import chips as all_chips
 
-KINDS: dict[str, Callable[[int, int], Sketch]] = {"ops": ops.network, "shapes": shapes.network}
+KINDS: dict[str, Callable[[int, int], Sketch]] = {
+    "ops": ops.network,
+    "shapes": shapes.network,
+    "layers": layers.network,
+}
 GROWTH = 2 << 30
 """Bytes by which the process may grow after its first hundred networks, and while one network runs."""
-NEAR = {"ops": 0.0, "shapes": 0.06}
-"""How near results of the tasks have to be to float32, of the largest; random ops have numbers of any size."""
+NEAR = {"ops": 0.0, "shapes": 0.06, "layers": 0.0}
+"""How near results of the tasks have to be to float32, of the largest; others have numbers of any size."""
 
 
-def plan_of(kind: str, seed: int, index: int, chips: Sequence[str]) -> Plan:
-    """Two chips of different generations, and for some networks the slower stages."""
+def plan_of(kind: str, seed: int, index: int, chips: Sequence[str], every: bool = False) -> Plan:
+    """Two chips of different generations, or every chip, and for some networks the slower stages."""
     chance = random.Random(f"plan {kind} {seed} {index}")
     first = chance.choice(chips)
     others = [c for c in chips if all_chips.get(c).generation_name != all_chips.get(first).generation_name]
     return Plan(
-        (first, chance.choice(others)) if others else (first,),
+        tuple(chips) if every else (first, chance.choice(others)) if others else (first,),
         files=kind == "ops" or index % 8 == 0,
         onnx=index % 4 == 0,
         report=index % 200 == 100,
@@ -44,12 +48,13 @@ def plan_of(kind: str, seed: int, index: int, chips: Sequence[str]) -> Plan:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python tools/fuzz networks", description=__doc__)
-    parser.add_argument("--kind", choices=[*KINDS, "both"], default="both")
+    parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
     parser.add_argument("--seed", type=int, help="a new one each time unless given")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each kind, at most")
     parser.add_argument("--count", type=int, default=1 << 30, help="of each kind, at most")
     parser.add_argument("--first", type=int, default=0, help="index of the first network of the seed")
     parser.add_argument("--chips", help='"M1,M4"; by default every chip that is compiled for')
+    parser.add_argument("--every", action="store_true", help="compile for every chip, not for two of them")
     parser.add_argument("--failures", type=int, default=5, help="stop a kind after so many")
     parser.add_argument("--shrink", type=float, default=40.0, help="seconds for making a failure small")
     parser.add_argument("--record", type=Path, help="a file of figures, JSON, to which this run is added")
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     chips = [chip.name for chip in (all_chips.parse_list(options.chips) if options.chips else compiled_chips())]
     bad = 0
-    for kind in KINDS if options.kind == "both" else (options.kind,):
+    for kind in KINDS if options.kind == "all" else (options.kind,):
         bad += run(kind, seed, chips, options)
     return 1 if bad else 0
 
@@ -71,7 +76,7 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
     start, before, seen = time.monotonic(), 0, set()
     index = options.first
     while index - options.first < options.count and time.monotonic() - start < options.seconds:
-        plan = plan_of(kind, seed, index, chips)
+        plan = plan_of(kind, seed, index, chips, options.every)
         sketch = None
         began, peak = time.monotonic(), _peak()
         try:
