@@ -60,6 +60,7 @@ docs: setup
 	$(BIN)/python -m hexane.isa.docs docs
 	$(BIN)/python -m hexane.graph.docs docs
 	$(BIN)/python tools/onnx_coverage.py
+	$(BIN)/python tools/recipes.py
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.passes.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs

@@ -82,7 +82,7 @@ def main() -> None:
     for page, written in PAGES.items():
         if "--check" in sys.argv:
             if not page.exists() or page.read_text() != written():
-                sys.exit(f"docs/{page.name} is not up to date")
+                sys.exit(f"docs/{page.name} is not up to date: run `make docs`")
         else:
             page.parent.mkdir(exist_ok=True)
             page.write_text(written())
