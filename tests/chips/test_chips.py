@@ -67,3 +67,22 @@ def test_subtypes_name_generations():
 def test_a_claim_is_as_good_as_its_weakest_leg():
     assert weakest(Evidence.SILICON, Evidence.INFERRED, Evidence.APPLE) is Evidence.INFERRED
     assert weakest() is Evidence.SILICON
+
+
+FIRST = {
+    "pixel_unit": ("h18", 64, 16),  # the array takes 64 rows at least, from H18 on 16 (docs/timing.md)
+    "joins_engines": ("h19", False, True), "caches_maps": ("h19", False, True), "coreml_copies": ("h19", True, False),
+    "whole_indices": ("h19", False, True), "wake_us": ("h19", 500.0, 5000.0),
+    "shifted_kernels": ("h16", False, True), "max_groups": ("h16", 8191, 131071),
+    "reduce_by_transpose": ("h15", 192, 384), "texture_engine": ("h14", False, True),
+    "kernel_width_fp16": ("h14", (13, 7), (16, 8)), "kernel_height": ("h14", (29, 15), (32, 16)),
+    "max_pool_window": ("h14", 29, 31), "task_alignment_bytes": ("h14", 256, 16), "folds_int8": ("h14", True, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIRST)
+def test_what_changed_with_which_generation(field):
+    since, before, after = FIRST[field]
+    for generation in chips.GENERATIONS:
+        if generation.name >= "h13":
+            assert getattr(generation, field) == (after if generation.name >= since else before), generation.name

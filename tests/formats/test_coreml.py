@@ -275,3 +275,29 @@ def test_an_espresso_network_is_refused_with_what_is_in_it(tmp_path):
         (folder / "model.espresso.net").write_bytes(data)
         with pytest.raises(UnsupportedError, match="Espresso"):
             hexane.load(folder)
+
+
+@pytest.mark.parametrize("opset, as_attributes", [("ios16", True), ("ios18", False)])
+def test_packed_constants_are_attributes_before_ios18_and_operands_from_it_on(opset: str, as_attributes: bool) -> None:
+    """As coremltools writes and reads them: the first ops of constants have no inputs."""
+    from hexane.formats.coreml.writer import to_model
+
+    b = GraphBuilder(opset=opset)
+    data, scale = np.arange(8, dtype=np.int8).reshape(2, 4, 1, 1), np.float16([[[[0.5]]], [[[0.25]]]])
+    if as_attributes:
+        weight = b.constexpr_affine_dequantize(
+            quantized_data=data, zero_point=np.int8(0), scale=scale.ravel(), axis=0, name="w"
+        )
+        operands = {"quantized_data", "zero_point", "scale", "axis"}
+    else:
+        weight = b.constexpr_blockwise_shift_scale(data=data, scale=scale, name="w")
+        operands = {"data", "scale"}
+    b.output(b.conv(x=b.input("x", (1, 4, 3, 3), "fp16"), weight=weight, name="y"))
+    model, _ = to_model(b.graph)
+    (block,) = model.mlProgram.functions["main"].block_specializations.values()
+    (packed,) = (op for op in block.operations if op.type.startswith("constexpr_"))
+    attributes, inputs = set(packed.attributes) - {"name"}, set(packed.inputs)
+    assert (attributes, inputs) == ((operands, set()) if as_attributes else (set(), operands))
+    stored = {output.name for op in block.operations if op.type == "const" for output in op.outputs}
+    used = {argument.name for binding in packed.inputs.values() for argument in binding.arguments}
+    assert len(used) == len(inputs) and used <= stored

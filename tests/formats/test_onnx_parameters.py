@@ -138,3 +138,17 @@ def test_long_vectors_cost_no_memory(tmp_path):
         )
         made = subprocess.run([sys.executable, "-c", code, str(tmp_path / op)], capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize(("rank", "by_one_op"), [(3, True), (4, True), (5, False)])
+@pytest.mark.parametrize("constant", [(1, 2), (1,)])
+def test_instance_normalisation_is_one_op_where_mil_has_it(rank, by_one_op, constant):
+    """MIL's takes constants and one or two spatial axes; the rest is composed of a centring and a scale."""
+    rng = np.random.default_rng(rank)
+    x = rng.standard_normal((2, 3, 4, 5, 2)[:rank]).astype(np.float32)
+    arrays = [x, rng.standard_normal(3).astype(np.float32), rng.standard_normal(3).astype(np.float32)]
+    made = model("InstanceNormalization", arrays, constant=constant, epsilon=1e-3)
+    assert any(op.type == "instance_norm" for op in load(made.SerializeToString()).ops) == (
+        by_one_op and len(constant) == 2
+    )
+    compare("InstanceNormalization", arrays, constant=constant, epsilon=1e-3)

@@ -176,3 +176,17 @@ def test_packed_weights_are_unpacked_whatever_their_size():
     rewrite.fold_constants(b.graph.main, limit=4)
     assert [op.type for op in b.graph.main.ops] == ["mul", "conv"]
     assert b.graph.main.ops[0].arg("x").constant.coding is not None
+
+
+@pytest.mark.parametrize(
+    "extents, words",
+    [
+        ((1, 1), "one scale"),
+        ((16, 1), "a scale for each place of axis 0"), ((1, 8), "a scale for each place of axis 1"),
+        ((8, 1), "scales by block"), ((16, 4), "scales by block"), ((16, 8), "scales by block"),
+    ],
+)  # fmt: skip
+def test_scales_in_words(extents, words):
+    scale = RNG.uniform(0.01, 0.02, (*extents, 1, 1)).astype(np.float16)
+    _, coding = folded(lambda b: b.constexpr_blockwise_shift_scale(data=INTEGERS, scale=scale))
+    assert coding.what == f"int8, {words}"

@@ -239,3 +239,51 @@ def test_a_network_of_the_zoo() -> None:
     for mine, other in zip(ours.run(None, given), theirs.run(None, given)):
         assert mine.shape == other.shape and mine.dtype == other.dtype
         np.testing.assert_allclose(mine, other, atol=2e-2 * np.abs(other).max())
+
+
+def test_values_and_bindings_as_onnxruntime_has_them(pair: tuple[Any, Any]) -> None:
+    """The same calls on both: values of zeros, changed in place, bound as inputs and outputs, cleared."""
+    seen = []
+    for session, value_of in ((pair[0], hexane.onnx_backend.OrtValue), (pair[1], ort.OrtValue)):
+        zeros = value_of.ortvalue_from_shape_and_type([1, 3, 8, 8], np.float32)
+        facts: list[Any] = [zeros.shape(), zeros.data_type(), zeros.device_name(), zeros.is_tensor(), zeros.has_value()]
+        zeros.update_inplace(feed()["x"])
+        facts.append(zeros.numpy().tobytes() == feed()["x"].tobytes())
+        values = {"x": zeros, "b": value_of.ortvalue_from_numpy(feed()["b"])}
+        facts += [value.numpy() for value in session.run_with_ort_values(["z", "y"], values)]
+        binding, target = session.io_binding(), value_of.ortvalue_from_numpy(np.zeros((1, 4, 8, 8), np.float32))
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output("y", target)
+        binding.bind_output("z")
+        binding.synchronize_inputs()
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        facts += [target.numpy(), *(value.numpy() for value in binding.get_outputs())]
+        binding.clear_binding_outputs()
+        binding.bind_output("z")
+        session.run_with_iobinding(binding)
+        facts += binding.copy_outputs_to_cpu()
+        binding.clear_binding_inputs()
+        with pytest.raises(Exception):  # noqa: B017 - of another class in onnxruntime
+            session.run_with_iobinding(binding)
+        seen.append(facts)
+    assert len(seen[0]) == len(seen[1]) == 12
+    assert seen[0][:6] == seen[1][:6] == [[1, 3, 8, 8], "tensor(float)", "cpu", True, True, True]
+    for one, other in zip(seen[0][6:], seen[1][6:]):
+        np.testing.assert_allclose(one, other, rtol=5e-3, atol=2e-2)
+
+
+def test_what_cannot_be_bound(pair: tuple[Any, Any]) -> None:
+    binding = pair[0].io_binding()
+    assert not hexane.onnx_backend.OrtValue.ortvalue_from_shape_and_type((2, 3), np.float16).numpy().any()
+    value = hexane.onnx_backend.OrtValue.ortvalue_from_numpy(np.zeros(3, np.float32))
+    with pytest.raises(UsageError, match="not by address"):
+        binding.bind_input("x", "cpu", 0, np.float32, [1, 3, 8, 8], 0x1000)
+    with pytest.raises(UsageError, match="not by address"):
+        binding.bind_output("y", "cpu", 0, np.float32, [1, 4, 8, 8], 0x1000)
+    with pytest.raises(UsageError, match="memory of 'cuda'"):
+        binding.bind_output("y", "cuda")
+    for other in (np.zeros(4, np.float32), np.zeros((1, 3), np.float32), np.zeros(3, np.float64)):
+        with pytest.raises(UsageError, match="into a value of float32"):
+            value.update_inplace(other)

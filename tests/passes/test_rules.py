@@ -472,3 +472,14 @@ def test_a_sum_stays_that_is_used_itself_or_divided_by_another_number():
         return b.mul(x=b.reduce_sum(x=x, axes=[1], keep_dims=True), y=np.float32(1 / 63))
 
     assert all("reduce_mean" not in types_of(same(built(make, (4, 64)))) for make in (twice, another))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "step", "move"),
+    [((1, 1), (3, 3), "slice_by_index"), ((1, 2), (3, 3), "pixel_unshuffle"), ((2, 1), (3, 3), "pixel_unshuffle")],
+)
+def test_a_pointwise_kernel_of_a_long_stride_reads_only_what_it_takes(kernel, step, move):
+    """Of nine pixels one is read: they do not become channels of which eight meet zeros."""
+    graph = same(built(lambda b, x: b.conv(x=x, weight=weights(6, 4, *kernel), strides=step), (1, 4, 12, 9)))
+    assert types_of(graph) == [move, "conv"]
+    assert graph.main.ops[-1].arg("weight").shape[1] == (4 if move == "slice_by_index" else 36)

@@ -38,3 +38,9 @@ def test_every_task_is_a_node_and_edges_end_at_nodes(chip):
     total = sum(plan.kernel.bytes_read for plan in plans if plan.kernel is not None)
     assert sum(int(n, 16) for n in re.findall(r"weights[^:]*: (0x[0-9a-f]+) bytes", text)) == total
     assert [int(n) for n in re.findall(r"tiles? of (\d+) rows", text)] == [plan.tile for plan in plans]
+
+
+def test_weights_of_more_than_four_cores_are_shown_by_the_first_four():
+    text = graph_of_tasks(hexane.compile(network(), "M4"))
+    parts, cores = re.search(r"weights: 0x[0-9a-f]+ bytes at (.*?), \.\.\. of (\d+) cores", text).groups()
+    assert int(cores) == 16 and re.fullmatch(r"(0x[0-9a-f]+\+0x[0-9a-f]+(, )?){4}", parts)

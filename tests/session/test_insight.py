@@ -121,3 +121,36 @@ def test_layers_of_a_state_that_tasks_write_in_place() -> None:
     row = np.random.default_rng(0).standard_normal((1, 4, 1, 64)).astype(np.float16)
     done = run_network(at_a_place(), {"row": row}, name="state", insight=True)
     assert done.insight is not None and done.verdict is not None and done.verdict.word in ("same", "close")
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_terms_of_products_meet_each_other(turned):
+    """Summed over the terms, the outer products of the rows are the op's own result."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 4, 5))
+    b = GraphBuilder()
+    b.output(b.matmul(
+        x=b.input("x", (2, 4, 3) if turned[0] else (2, 3, 4), "fp32"),
+        y=b.input("y", (2, 5, 4) if turned[1] else (2, 4, 5), "fp32"), transpose_x=turned[0], transpose_y=turned[1],
+    ))  # fmt: skip
+    (op,) = b.graph.ops
+    left, right = by_term(op, x.swapaxes(1, 2) if turned[0] else x, w.swapaxes(1, 2) if turned[1] else w)
+    sums = np.einsum("km,kn->mn", left, right).reshape(2, 3, 2, 5)
+    np.testing.assert_allclose(np.stack([sums[0, :, 0], sums[1, :, 1]]), x @ w)
+
+
+def test_terms_of_layers_meet_each_other():
+    rng = np.random.default_rng(4)
+    x, w = rng.standard_normal((2, 3, 4)), rng.standard_normal((5, 4))
+    b = GraphBuilder()
+    b.output(b.linear(x=b.input("x", (2, 3, 4), "fp32"), weight=w.astype(np.float32)))
+    (op,) = b.graph.ops
+    left, right = by_term(op, x, w)
+    np.testing.assert_allclose((left.T @ right).reshape(2, 3, 5), x @ w.T)
+    x, w = rng.standard_normal((1, 4, 6, 6)), rng.standard_normal((6, 2, 1, 1))
+    (op,) = _conv(w.astype(np.float16), groups=2).ops
+    left, right = by_term(op, x, w)
+    for group in (0, 1):
+        part = slice(2 * group, 2 * group + 2)
+        expected = np.einsum("chw,oc->ohw", x[0, part], w[3 * group : 3 * group + 3, :, 0, 0])
+        np.testing.assert_allclose((right[part].T @ left[part]).reshape(3, 6, 6), expected)

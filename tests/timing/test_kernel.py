@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from hexane import chips
+from hexane.chips.measured import values
 from hexane.cost.kernel import kernel_of, passes
+from hexane.cost.units import _weights_us
 from hexane.cost.work import Layer
 
 KERNEL_BYTES_PER_CORE = 64 << 10
@@ -84,3 +86,24 @@ def test_depthwise_layers_do_not_reach_the_peak_that_dense_ones_do():
     assert all(op.extrapolated for op in depthwise.ops)
     width = [np.log(e.latency_range_us[1] / e.latency_us) for e in (dense, depthwise)]
     assert width[1] > np.log(1.5) > width[0]
+
+
+def test_kernel_memory_holds_what_the_stream_leaves_in_it():
+    """Dense integers fill kernel memory as fp16 does, palettes and sparse weights with what is stored."""
+    dense, stored = 256 * 256 * 2 + 512, 256 * 256 + 512
+    for form, density, bytes_ in (("int8", 1.0, dense), ("palette", 1.0, stored), ("sparse", 0.5, stored)):
+        narrow = replace(layer(), weight_bytes=256 * 256.0, weight_format=form, density=density)
+        kernel = kernel_of(narrow, M6)
+        assert (kernel.stored_bytes, kernel.per_core_bytes) == (stored, bytes_ / 16), form
+
+
+@pytest.mark.parametrize(("kh", "copies", "halo"), [(1, 2, False), (3, 2, True)])
+def test_two_engines_read_weights_twice_unless_channels_are_cut(kh, copies, halo):
+    """M6: a kernel of an even number of memories is cut by channels and read once."""
+    c = {"halo_us": 3.0, "weights_gbs": 100.0, **values(M6)}
+    odd, even = layer(kh=kh), layer(512, kh=2)
+    assert kernel_of(odd, M6).blocks % 2 and not kernel_of(even, M6).blocks % 2
+    one, two = (_weights_us(odd, kernel_of(odd, M6), M6, c, engines) for engines in (1, 2))
+    assert (two[1], two[0]) == (copies * one[1], pytest.approx(copies * one[0]))
+    assert one[2] == 0.0 and two[2] == (c["halo_us"] if halo else 0.0)
+    assert _weights_us(even, kernel_of(even, M6), M6, c, 2)[1:] == (kernel_of(even, M6).stored_bytes, 0.0)
