@@ -64,6 +64,51 @@ def test_a_layer_norm_is_as_long_as_the_axis_that_it_reduces(axis, length):
     assert layer.axis == length
 
 
+def layer_norm(*shape: int) -> Graph:
+    b = GraphBuilder(opset="ios17")
+    b.output(b.layer_norm(x=b.input("x", shape, "fp16"), axes=(-1,), epsilon=1e-5))
+    return b.graph
+
+
+def test_a_layer_norm_over_a_map_is_two_sums_and_two_passes():
+    """24 layers with two of them take 14.8 ms in all on an A17 Pro, of which the weights' stream is 14.2."""
+    on_map, rows = (engine_us(layer_norm(*shape), "A17 Pro") for shape in ((1, 64, 2048), (64, 2048)))
+    c, clock = values("A17 Pro"), 2160 / 2580 * 1e3
+    passes = 2 * (1 / c["reduce_rate"] + 1 / c["unary_rate"]) / clock
+    assert on_map == pytest.approx(64 * 2048 * passes + 4 * c["unary_task_us"], rel=0.01)
+    assert on_map < rows / 2
+
+
+def behind_a_product(size: int) -> tuple[float, float]:
+    """Engine time of a product alone, and with means over its maps of ``size`` behind it."""
+    times = []
+    for mean in (False, True):
+        b = GraphBuilder(opset="ios17")
+        y = b.conv(x=b.input("x", (1, 128, size, size), "fp16"), weight=blank(b, "fp16", (64, 128, 3, 3)),
+                   pad_type="same")  # fmt: skip
+        b.output(b.conv(x=b.reduce_mean(x=y, axes=(2, 3), keep_dims=True) if mean else y,
+                        weight=blank(b, "fp16", (8, 64, 1, 1)), pad_type="same"))  # fmt: skip
+        times.append(sum(item.us for item in time_work(work_of(b.graph), get("M5 Pro"), values("M5 Pro"))[:-1]))
+    return times[0], times[1]
+
+
+def test_the_planar_engine_works_in_step_with_the_cores_on_maps_that_l2_holds():
+    """The mean of convstack6 shows nowhere in its times (M5 Pro)."""
+    alone, both = behind_a_product(32)
+    assert both == pytest.approx(alone, abs=0.05)
+    for size in (256, 8):  # too large for L2, a single tile
+        alone, both = behind_a_product(size)
+        assert both > alone + 0.2
+
+
+@pytest.mark.parametrize("phone, computer", [("A14", "M1"), ("A15", "M2")])
+def test_a_call_on_a_phone_takes_longer(phone, computer):
+    """mobileone_s1, fastvit_t8, efficientformerv2_s0, repvit_m0_9, starnet_s1: 0.7 to 0.9 ms, of which 0.3 to 0.5 are
+    the engine's."""
+    row = {"kind": "conv", "op": "conv", "cin": 64, "cout": 64, "h": 32, "w": 32, "includes": "call_coreml"}
+    assert predict({**row, "chip": phone}) - predict({**row, "chip": computer}) == pytest.approx(190, abs=5)
+
+
 def linear(fmt: str, chip: str, rows: int = 64) -> float:
     b = GraphBuilder(opset="ios17")
     b.output(b.linear(x=b.input("x", (rows, 2048), "fp16"), weight=blank(b, "fp16", (2048, 2048))))
@@ -101,7 +146,7 @@ def test_a_source_that_nobody_fitted_has_a_wider_range():
     assert 0.6 < inside < 0.8
     width, covered = width_of_others(timed_others(folder, replace(shipped(), others=0.0)))
     assert width == pytest.approx(shipped().others, abs=0.003) and 0.6 < covered < 0.8
-    assert math.exp(sum(abs(item.log_ratio) for item in found) / len(found)) < 1.2  # 1.336 in November 2026
+    assert math.exp(sum(abs(item.log_ratio) for item in found) / len(found)) < 1.15  # 1.336, then 1.157
 
 
 @pytest.mark.parametrize("chip, all_moved", [("M4", True), ("A17 Pro", False)])

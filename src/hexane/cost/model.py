@@ -63,7 +63,13 @@ def alone(layer: Layer, cost: LayerCost, chip: Chip) -> Alone:
     """A layer and its cost."""
     core: Literal["NE", "PE"] = "NE" if layer.unit in ("mac", "runtime") else "PE"
     small = chip.generation.family == "early" and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
-    return Alone(cost, layer.count, core, small, layer.follows)
+    return Alone(cost, layer.count, core, small, layer.follows and (layer.placed or runs_in_step(layer, chip)))
+
+
+def runs_in_step(layer: Layer, chip: Chip) -> bool:
+    """True for a layer whose maps L2 holds as a whole, as locked tasks leave them there, and that are several tiles."""
+    fits = layer.in_bytes + layer.out_bytes <= chip.generation.l2_bytes
+    return fits and layer.in_bytes / layer.operands > SMALL_BYTES
 
 
 def in_turn(layers: Iterable[Alone], c: Numbers) -> Iterator[LayerCost]:

@@ -249,8 +249,8 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
     one_pass = 1 / (c["unary_rate"] * planar_clock)
     if layer.op == "rms_norm" and layer.batches:
         return c["rms_row_us"] * layer.batches / layer.elements + one_pass
-    if layer.op in ("rms_norm", "l2_norm"):  # the sum of squares, then one pass that scales
-        return 1 / (c["reduce_rate"] * planar_clock) + one_pass
+    if rounds := norm_rounds(layer):
+        return rounds * (1 / (c["reduce_rate"] * planar_clock) + one_pass)
     if layer.unit == "softmax":
         return 1 / (c["short_softmax_rate" if short else "softmax_rate"] * 1e3)
     if layer.unit == "norm":
@@ -263,6 +263,17 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
     return 1 / (rate * (planar_clock if layer.unit in PLANAR_ONLY else 1e3))
 
 
+def norm_rounds(layer: Layer) -> int:
+    """Sums of a norm, each with a pass over the map behind it; 0 where its tasks are timed together.
+
+    The sum of squares and the scale; of a layer norm over a map the mean and the difference before (APPLE,
+    docs/reference/engine-h13.md 13; its times on maps: docs/timing.md).
+    """
+    if layer.op in ("rms_norm", "l2_norm"):
+        return 1
+    return 2 if layer.op == "layer_norm" and not layer.batches else 0
+
+
 def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> LayerCost:
     compute = layer.elements / engines * element_us(layer, chip, c, engines, chain)
     inside = not (chain or layer.placed or layer.reads_input or layer.writes_output)
@@ -272,8 +283,7 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
         if layer.unit == "binary" and not chip.small_cache:
             traffic -= chip.generation.l2_bytes * engines
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
-    if layer.op in ("rms_norm", "l2_norm"):
-        extra = 2 * extra
+    extra = extra * max(2 * norm_rounds(layer), 1)
     if chip.generation.caches_maps:
         cache = c["cache_mb"] * 1e6
         activations = smaller(traffic, cache) / (c["cache_gbs"] * 1e3 * engines)

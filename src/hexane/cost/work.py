@@ -23,8 +23,8 @@ class Layer(WithCache):
     carries, ``dense_bytes`` what the weights fill in kernel memory, ``density`` the share of non-zero weights,
     ``tables`` the palettes.
     ``in_bytes`` and ``out_bytes`` are the activations at two bytes (one for int8), ``elements`` what planar units
-    count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product, or the rows of an rms norm that
-    are items of a batch (0: a norm over a map). ``reads_input`` and ``writes_output`` mark the program's edges,
+    count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product, or the rows of an rms or layer
+    norm that are items of a batch (0: a norm over a map). ``reads_input``, ``writes_output``: the program's edges,
     ``weight_key`` names a weight set that several layers share. ``follows``: a task that runs patch by patch behind the
     one before it, on the other unit. ``placed``: a task, whose registers say what it moves; of a layer of a graph only
     the sizes are known. ``extrapolated`` says that nobody has published a time of such a layer (docs/timing.md).

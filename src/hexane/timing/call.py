@@ -22,6 +22,10 @@ LINUX_GBS = {"M1 Pro": 8.8, "M1 Max": 8.8, "M1 Ultra": 8.8}
 """What all DMA of a call moves there at most. SILICON, M1 Max: 9.0 MB of a select in 1,044 us, 3.6 MB of a product in
 459 us (ane-linux-experiments), where macOS moves 56 GB/s; its siblings INFERRED. Elsewhere no large call is timed."""
 
+PHONE_CALL_US = {"A12": 190.0, "A13": 190.0, "A14": 190.0, "A15": 190.0}
+"""What a Core ML call takes on a phone beyond a computer's. SILICON, A14 and A15: networks of seven publications, timed
+by an app on the phone (docs/timing.md); older phones INFERRED. Xcode's reports on A16 and A17 Pro show none of it."""
+
 INTERFACES = {
     "task": "start to end of the task on the engine",
     "submit": "submission to end of task, Core ML on M6",
@@ -92,7 +96,8 @@ def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, 
     if interface in ("coreml", "coreml_awake"):
         before = start + c["submit_us"]
         completion = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, chip, c)
-        return before + completion + (c["two_engine_call_us"] if engines > 1 else 0.0)
+        phone, both = PHONE_CALL_US.get(chip.name, 0.0), c["two_engine_call_us"] if engines > 1 else 0.0
+        return before + completion + phone + both
     raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
 
 

@@ -35,6 +35,9 @@ FREE = frozenset(
     ).split()
 )
 TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
+IN_STEP = ("binary", "reduce", "pool")
+"""Units of the planar engine that Apple's compiler locks to the cores' patches (docs/reference/engine-h13.md 12.1);
+tables of one operand are the cores' own work."""
 SURFACE_ROW_BYTES = 64
 """Rows of a surface begin at multiples of this (docs/reference/engine-h13.md 6)."""
 
@@ -177,8 +180,9 @@ class _Walk:
     def _work(self, number: int, operands: list[Value], results: list[Value]) -> Work:
         indices = [i for i, entry in enumerate(self._made) if entry.launch == number]
         place = {index: i for i, index in enumerate(indices)}
-        layers = [self._made[index].layer for index in indices]
         reads = [{place[i] for i in self._made[index].reads if i in place} for index in indices]
+        layers = [self._made[index].layer for index in indices]
+        layers = [replace(layer, follows=_is_behind_sums(i, layers, reads[i])) for i, layer in enumerate(layers)]
         chain = len(layers) > 1 and all(entry == {i - 1} for i, entry in enumerate(reads) if i > 0)
         convolutions = all(layer.unit == "mac" and layer.op != "linear" for layer in layers)
         chain = chain and (convolutions or all(layer.unit in ("unary", "binary") for layer in layers))
@@ -193,6 +197,12 @@ class _Walk:
             chain=chain,
             worker=any(layer.unit in ("sdpa", "topk") for layer in layers),
         )
+
+
+def _is_behind_sums(place: int, layers: list[Layer], reads: set[int]) -> bool:
+    """True where the planar engine reads what the cores made right before, so that both run patch by patch."""
+    before = place - 1
+    return layers[place].unit in IN_STEP and before in reads and layers[before].unit in ("mac", "runtime")
 
 
 def host_op(op: Op) -> HostOp:
@@ -288,7 +298,8 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     if op.type in ("layer_norm", "l2_norm"):
         (reduced,) = (op.arg("axes") if op.type == "layer_norm" else None) or (-1,)
         axis = int(operands[0].shape[reduced]) if operands[0].rank else 1
-        return Layer(**common, unit="norm", elements=elements, axis=axis)
+        rows = 1 if op.type == "l2_norm" else _items(operands[0])
+        return Layer(**common, unit="norm", elements=elements, axis=axis, batches=rows)
     if op.type in ("instance_norm", "local_response_norm"):
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
     if has(op, POOLS):
@@ -302,10 +313,14 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
 
 
 def _rms_norm(op: Op, x: Value) -> Layer:
-    """Rows of a matrix are items of a batch; every other tensor is one map, whichever axis is reduced."""
-    elements, rows = float(prod(x.shape)), prod(x.shape[:-1]) if x.rank <= 2 else 0
+    elements = float(prod(x.shape))
     return Layer(op.name or op.type, "rms_norm", "norm", in_bytes=2 * elements, out_bytes=2 * elements,
-                 elements=elements, batches=rows)  # fmt: skip
+                 elements=elements, batches=_items(x))  # fmt: skip
+
+
+def _items(x: Value) -> int:
+    """Rows of a matrix, items of a batch to a norm; 0 for every other tensor: one map, whichever axis is reduced."""
+    return prod(x.shape[:-1]) if x.rank <= 2 else 0
 
 
 def _int8(value: Value) -> bool:
