@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import hexane
+from hexane.cli.main import application
 from hexane.errors import EmulationError, FormatError
 
 
@@ -26,6 +27,23 @@ def test_import_loads_nothing_heavy():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_the_compiler_needs_no_parser_of_texts():
+    code = "import sys, hexane.codegen, hexane.session.run, hexane.cli.run; print('lark' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "False\n"
+
+
+def test_a_command_is_there_without_the_others():
+    every = application().registered_commands
+    names = {command.name or command.callback.__name__ for command in every if command.callback}
+    assert {"run", "compile", "check", "chips"} < names
+    for name in sorted(names):
+        (command,) = application(name).registered_commands
+        assert name in (command.name, command.callback and command.callback.__name__)
+    for name in ("options", "main", "no_such_command"):
+        assert len(application(name).registered_commands) == len(every)
 
 
 def test_the_map_of_the_private_interface_is_printed_without_the_runtime():

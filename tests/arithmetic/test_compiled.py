@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import hexane
 from hexane import code_cache
 from hexane.code_cache import digest_of
 
@@ -166,6 +167,16 @@ def test_an_entry_serves_the_next_process(remembered: Path) -> None:
     double = _fresh(remembered)
     assert double(4) == 8
     assert double.stats.cache_hits
+
+
+def test_an_entry_is_linked_without_the_tables_of_the_compiler(remembered: Path) -> None:
+    """Of which SciPy is a part, and which take longer to load than the code itself."""
+    code = "import sys, double; print(double.double(4), {'numba.np.arraymath', 'scipy.linalg'} & set(sys.modules))"
+    path = os.pathsep.join([str(remembered), str(Path(hexane.__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    for _ in range(2):  # the first leaves the code under the module's own name
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout == "8 set()\n", done.stdout + done.stderr
 
 
 def test_code_of_another_signature_is_not_taken(remembered: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import shlex
 import sys
@@ -16,14 +17,8 @@ import typer
 import hexane
 from hexane.errors import HexaneError
 
-app = typer.Typer(
-    name="hexane",
-    help="An open toolchain for the Apple Neural Engine.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+NEW_OBJECTS = 20_000
+"""Of a command's process before it looks for cycles among them: what it loads lasts as long as it does."""
 
 
 def _version(value: bool) -> None:
@@ -32,25 +27,32 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """An open toolchain for the Apple Neural Engine."""
 
 
-def _gather() -> None:
-    """Let every module beside this one that has a ``register(app)`` add its command."""
-    package = import_module("hexane.cli")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        if module.name == "main":
-            continue
-        register = getattr(import_module(f"hexane.cli.{module.name}"), "register", None)
+def application(command: str | None = None) -> typer.Typer:
+    """The command line, of all commands; with the name of a command's file, of that one alone, which is sooner done.
+
+    Every module beside this one that has a ``register(app)`` adds its command.
+    """
+    app = typer.Typer(
+        name="hexane",
+        help="An open toolchain for the Apple Neural Engine.",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    names = sorted(module.name for module in iter_modules(import_module("hexane.cli").__path__))
+    for name in [command] if command in names else names:
+        register = None if name == "main" else getattr(import_module(f"hexane.cli.{name}"), "register", None)
         if register is not None:
             register(app)
-
-
-_gather()
+    return app if app.registered_commands else application()
 
 
 _WrongLine: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -64,8 +66,10 @@ def main() -> None:
     """
     # The reference multiplies small matrices, for which threads of the matrix library wait longer than they work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)  # nor are there cycles to look for at its end
     try:
-        status = app(standalone_mode=False)
+        status = application(*sys.argv[1:2])(standalone_mode=False)
         sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
     except HexaneError as error:
@@ -130,6 +134,14 @@ def _let_go_of_output() -> None:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.close(nothing)
+
+
+def __getattr__(name: str) -> Any:
+    """``app``, the command line of all commands, made when it is first asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = application()
+    return value
 
 
 if __name__ == "__main__":

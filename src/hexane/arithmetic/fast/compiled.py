@@ -16,6 +16,7 @@ from numba import njit, types
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.ccallback import CFunc
+from numba.core.runtime import rtsys
 
 from hexane import ahead, code_cache
 
@@ -96,8 +97,13 @@ class Remembered(FunctionCache):
             return
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """As Numba does it, without its tables of what Python's operations are compiled to (and SciPy behind them).
+
+        Linking needs the runtime's functions alone; who compiles asks for the tables again.
+        """
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
         except Exception:  # whatever unpickling and linking stored code may raise
             return None
 

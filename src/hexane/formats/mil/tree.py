@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from lark import Token
+from typing import TYPE_CHECKING, Any
 
 from hexane.errors import HexaneError
 from hexane.formats.mil.literals import TypedValue
+
+if TYPE_CHECKING:
+    from lark import Token
 
 
 @dataclass(frozen=True)
