@@ -27,10 +27,9 @@ A, B, C, D = (Region(n * 0x1000, 16, LINE, LINE, LINE) for n in range(4))
 
 def _task(unit: str, reads: Reads, source: Region, result: Region, second: Region | None = None) -> Plan:
     kind = PeKind.NE_TASK if unit == "NE" else PeKind.BINARY if second else PeKind.UNARY
-    plan = Plan(unit, w=8, c=8, kind=kind, reads=reads, source=source, source2=second or Region(), result=result)
-    if reads.type is not SourceType.RESIDENT:
-        plan.src = Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
-    return plan
+    src = None if reads.type is SourceType.RESIDENT else Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
+    second = second or Region()
+    return Plan(unit, w=8, c=8, kind=kind, src=src, reads=reads, source=source, source2=second, result=result)
 
 
 def _waits(plan: Plan) -> tuple[After, After]:
@@ -90,10 +89,9 @@ def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
     plans = []
     for read, written in steps:
         plan = _task("NE", LOADED, A, B)
-        plan.src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.src
-        plan.dst = Dma(Buffer("s", Space.SCRATCH), at[written], 64, 64, 512, 512) if written else None
-        plan.writes, plan.src_hint = Writes(), UNHINTED
-        plans.append(plan)
+        src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.src
+        dst = Dma(Buffer("s", Space.SCRATCH), at[written], 64, 64, 512, 512) if written else None
+        plans.append(plan.but(src=src, dst=dst, writes=Writes(), src_hint=UNHINTED))
     places = [Places(lambda buffer: 0, lambda buffer: int(buffer.space))] * len(plans)
     dram_order.settle(plans, places, for_readers=True)
     return plans

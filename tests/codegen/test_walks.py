@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -36,10 +37,8 @@ def plan_along(walk: Walk) -> Plan:
     groups, depth, channels, rows, bursts = walk.extents
     plan = Plan("NE", w=bursts * BURST // 2, h=rows, c=channels, d=depth, groups=groups)
     dma = Tensor(SCRATCH, 1, channels, rows, bursts * BURST // 2).dma(walk.start)
-    plan.walk(SOURCE, dma)
-    for name, step in zip(("group", "depth", "plane", "row"), walk.steps):
-        object.__setattr__(dma, name, step)
-    return plan
+    steps = dict(zip(("group", "depth", "plane", "row"), walk.steps))
+    return plan.walk(SOURCE, replace(dma, **steps))
 
 
 @pytest.mark.parametrize("nested", [True, False])

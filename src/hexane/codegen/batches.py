@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import SourceType
@@ -32,11 +31,10 @@ def _is_apart(plan: Plan) -> bool:
 def _parts(plan: Plan, most: int) -> Iterator[Plan]:
     images = ceil_div(plan.groups, ceil_div(plan.groups, most))
     for first in range(0, plan.groups, images):
-        part = copy(plan)
-        part.groups = min(images, plan.groups - first)
-        part.macs, part.time_ns = plan.macs * part.groups // plan.groups, plan.time_ns * part.groups / plan.groups
+        count = min(images, plan.groups - first)
+        part = plan.but(groups=count, macs=plan.macs * count // plan.groups, time_ns=plan.time_ns * count / plan.groups)
         for side in SIDES:
             dma = plan.dma(side)
             if dma is not None:
-                part.walk(side, dma.moved(first * dma.group))
+                part = part.walk(side, dma.moved(first * dma.group))
         yield part

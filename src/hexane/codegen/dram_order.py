@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexane.codegen.operands import RESULT, SECOND, TaskOperand, operands_of
+from hexane.codegen.operands import RESULT, TaskOperand, operands_of
 from hexane.codegen.plan import Dma, EarlierReader, Plan, Space
 from hexane.codegen.targets import Places
 from hexane.isa.granules import GRANULE
@@ -22,8 +22,8 @@ Stretch = tuple[int, slice]
 """A channel and the granules behind it."""
 
 
-def settle(plans: Sequence[Plan], places: Sequence[Places], *, for_readers: bool) -> None:
-    """Set every wait through DRAM that a program needs; ``for_readers``: destinations wait as well."""
+def settle(plans: list[Plan], places: Sequence[Places], *, for_readers: bool) -> None:
+    """Give the tasks every wait through DRAM that they need; ``for_readers``: destinations wait as well."""
     ends = [_stretches(plan, i, place) for i, (plan, place) in enumerate(zip(plans, places))]
     kernels = [list(_kernel(plan, place)) for plan, place in zip(plans, places)]
     writes = {at[0] for touched in ends for side, at in touched if side == RESULT}
@@ -36,7 +36,7 @@ def settle(plans: Sequence[Plan], places: Sequence[Places], *, for_readers: bool
                 both[channel] = max(both[channel], granules.stop)
     order = _Order({channel: [np.full(size, NOBODY, np.int32) for _ in range(3)] for channel, size in both.items()})
     for i, plan in enumerate(plans):
-        order.next(i, plan, ends[i], kernels[i], for_readers)
+        plans[i] = order.next(i, plan, ends[i], kernels[i], for_readers)
 
 
 class _Order:
@@ -48,7 +48,8 @@ class _Order:
 
     def next(
         self, i: int, plan: Plan, ends: list[tuple[str, Stretch]], kernels: list[Stretch], for_readers: bool
-    ) -> None:
+    ) -> Plan:
+        """The task with its waits."""
         ends = [(side, at) for side, at in ends if at[0] in self.tasks]
         kernels = [at for at in kernels if at[0] in self.tasks]
         sources = [(side, at) for side, at in ends if side != RESULT]
@@ -58,28 +59,22 @@ class _Order:
             self.settled = i - 1
         for side, at in sources:
             if self._last(0, at) > self.settled:
-                _wait(plan, side)
+                plan = plan.advise(side, replace(plan.hint(side), after_task=True))
                 self.settled = i - 1
         results = [at for side, at in ends if side == RESULT]
         for at in results:
             if for_readers:
                 readers = self._last(1, at), self._last(2, at)
                 if max(readers) > NOBODY:
-                    plan.dst_after = EarlierReader(i - 1 - max(readers), readers[1] > readers[0])
+                    plan = plan.but(dst_after=EarlierReader(i - 1 - max(readers), readers[1] > readers[0]))
         for which, touched in ((0, results), (1, [at for _, at in sources]), (2, kernels)):
             for channel, granules in touched:
                 self.tasks[channel][which][granules] = i
+        return plan
 
     def _last(self, which: int, at: Stretch) -> int:
         channel, granules = at
         return int(self.tasks[channel][which][granules].max(initial=NOBODY))
-
-
-def _wait(plan: Plan, side: str) -> None:
-    if side == SECOND:
-        plan.src2_hint = replace(plan.src2_hint, after_task=True)
-    else:
-        plan.src_hint = replace(plan.src_hint, after_task=True)
 
 
 def _stretches(plan: Plan, index: int, places: Places) -> list[tuple[str, Stretch]]:

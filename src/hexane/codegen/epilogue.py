@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from hexane.chips import Evidence
 from hexane.codegen.operations import NeNonlinear
 from hexane.codegen.plan import Plan
 from hexane.lowering.functions import KNOWN
 from hexane.lowering.fusion import Epilogue
 
 
-def apply(epilogue: Epilogue, plan: Plan) -> None:
+def apply(epilogue: Epilogue, plan: Plan) -> Plan:
     """Put an epilogue into a plan; the encoder rounds its factor to fp16."""
-    plan.post_scale = epilogue.scale
+    plan = plan.but(post_scale=epilogue.scale)
     if epilogue.relu:
-        plan.mac = plan.mac.then(NeNonlinear.RELU)
+        plan = plan.but(mac=plan.mac.then(NeNonlinear.RELU))
     if epilogue.table_name is not None:
-        plan.mac = plan.mac.then(NeNonlinear.TABLE)
-        plan.tables += (epilogue.table_name,)
+        plan = plan.but(mac=plan.mac.then(NeNonlinear.TABLE), tables=plan.tables + (epilogue.table_name,))
         if epilogue.table_name not in KNOWN or epilogue.numbers:
-            plan.evidence, plan.note = Evidence.INFERRED, "a derived or fitted table behind sums"
+            plan = plan.inferred("a derived or fitted table behind sums")
+    return plan

@@ -7,10 +7,9 @@ surface or a piece of scratch, gives addresses, and settles what depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -150,41 +149,40 @@ class Fragment:
         return self.context.limits
 
     def add(self, *plans: Plan) -> Plan:
-        """Append tasks; the last of them."""
+        """Append tasks; the last of them, as it is then."""
         for plan in plans:
             if len(self.plans) >= MOST_TASKS:
                 raise UnsupportedError(f"more than {MOST_TASKS} tasks for one op", code=Reason.EXTENT)
-            self.plans.append(plan)
             reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
             if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:
                 reasons.append(f"a kernel of {plan.kh} x {plan.kw}")  # §14.4
-            if reasons:
-                plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
-        return plans[-1]
+            self.plans.append(plan.inferred("; ".join(reasons)) if reasons else plan)
+        return self.plans[-1]
+
+    def change(self, at: int, **changes: Any) -> None:
+        """Give one of the tasks other values of some fields."""
+        self.plans[at] = self.plans[at].but(**changes)
 
     def need_room(self, size: int, what: str) -> None:
         """UnsupportedError where the bytes that something takes in L2 are more than there are."""
         if size > self.limits.l2_bytes:
             raise UnsupportedError(f"{what} does not fit the engine's L2 buffer", code=Reason.MEMORY)
 
-    def bring(self, plan: Plan, base: int, *, keep: bool = False, after: After = tasks.STARTS) -> int:
-        """Work units of a neural task and its source by DMA at ``base``; the end of the source's region."""
-        tasks.choose_shape(self.target, plan)
-        return tasks.ne_source(self.target, plan, base, keep=keep, after=after)
+    def bring(self, plan: Plan, base: int, *, keep: bool = False, after: After = tasks.STARTS) -> tasks.Placed:
+        """A neural task with work units and its source by DMA at ``base``; the end of the source's region."""
+        return tasks.ne_source(self.target, tasks.choose_shape(self.target, plan), base, keep=keep, after=after)
 
     def stay(self, plan: Plan, region: Region, *, after: After | None = None) -> Plan:
         """Append a task whose result stays in L2."""
-        tasks.stays(plan, region, after=after)
-        return self.add(plan)
+        return self.add(tasks.stays(plan, region, after=after))
 
     def send(self, plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None) -> Plan:
         """Append a task whose result goes to DRAM through a buffer at ``base``."""
-        tasks.streams_out(self.target, plan, base, explicit=explicit, after=after)
-        return self.add(plan)
+        return self.add(tasks.streams_out(self.target, plan, base, explicit=explicit, after=after))
 
     def copied(self) -> Fragment:
-        """The same with plans of its own, to try changes on."""
-        return Fragment(self.context, [copy(plan) for plan in self.plans], self.constants, dict(self.scratch))
+        """The same with lists of its own, to try changes on."""
+        return Fragment(self.context, self.plans.copy(), self.constants, dict(self.scratch))
 
     def constant(self, data: bytes) -> Buffer:
         """Tile data of the const section."""
@@ -215,9 +213,7 @@ class Fragment:
 
     def evidence(self, level: Evidence, note: str = "") -> None:
         """Lower the label of every task that the recipe made so far and say why."""
-        for plan in self.plans:
-            plan.evidence = level
-            plan.note = plan.note or note
+        self.plans = [plan.but(evidence=level, note=plan.note or note) for plan in self.plans]
 
 
 def table_kernel(table: bytes, cores: int, name: str = "") -> TaskKernel:

@@ -20,26 +20,27 @@ def through_scratch(
     fragments: list[Fragment], values: dict[str, Tensor], outputs: Iterable[str], context: Context
 ) -> None:
     """Give each output that is a kernel too a place in scratch, for all tasks, and a copy of its own at the end."""
-    plans = [plan for fragment in fragments for plan in fragment.plans]
-    kernels = {plan.kernel.source for plan in plans if plan.kernel is not None}
+    kernels = {plan.kernel.source for each in fragments for plan in each.plans if plan.kernel is not None}
     for name in outputs:
         surface = Buffer(name, Space.SURFACE)
+        plans = [plan for fragment in fragments for plan in fragment.plans]
         writers = [plan for plan in plans if plan.dst is not None and plan.dst.buffer == surface]
         if surface not in kernels or not writers:
             continue
         inside = replace(values[name], buffer=Buffer(f"{name} in scratch", Space.SURFACE))
-        for plan in plans:
-            _rename(plan, surface, inside.buffer)
+        for fragment in fragments:
+            fragment.plans = [_rename(plan, surface, inside.buffer) for plan in fragment.plans]
         copy = ne_stream(context.target, copy_of(context.target, inside), inside, values[name])
-        copy.op, copy.evidence, copy.note = writers[-1].op, Evidence.INFERRED, "a copy of a result that is a kernel"
+        copy = copy.but(op=writers[-1].op, evidence=Evidence.INFERRED, note="a copy of a result that is a kernel")
         values[inside.buffer.name] = inside
         fragments.append(Fragment(context, [copy]))
 
 
-def _rename(plan: Plan, old: Buffer, new: Buffer) -> None:
+def _rename(plan: Plan, old: Buffer, new: Buffer) -> Plan:
     for side in SIDES:
         dma = plan.dma(side)
         if dma is not None and dma.buffer == old:
-            plan.walk(side, replace(dma, buffer=new))
+            plan = plan.walk(side, replace(dma, buffer=new))
     if plan.kernel is not None and plan.kernel.source == old:
-        plan.kernel = replace(plan.kernel, source=new)
+        plan = plan.but(kernel=replace(plan.kernel, source=new))
+    return plan

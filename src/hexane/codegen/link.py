@@ -75,9 +75,9 @@ class Linker:
         self._known: Contents[int] = Contents()
         self._offsets: dict[tuple[int, str], int] = {}  # fragment buffers of const and scratch
         self._scratch_size: dict[tuple[int, str], int] = {}
-        self._home: dict[Plan, int] = {}  # the plan's fragment
+        self._homes: list[int] = []  # fragment of each plan
         self._fragments = 0
-        self._kernel_base: dict[Plan, int] = {}
+        self._kernel_bases: list[int] = []  # of each plan the offset of its kernel, where that is stored data
         self._kernels: list[tuple[int, TaskKernel]] = []
         self._shared: dict[TaskKernel, int] = {}  # offsets
         self._striped: dict[Any, memory.Stored] = {}  # buffers of stripes
@@ -91,25 +91,23 @@ class Linker:
         for name, size in fragment.scratch.items():
             self._scratch_size[number, name] = size
         if self.context.policy.between:
-            self._store_constants(fragment, number)
+            for plan in fragment.plans:
+                self._store_constants(plan, fragment, number)
         for plan in fragment.plans:
-            self.target.adapt(plan)
-            self._home[plan] = number
-            if plan.dtid is not None:
-                plan.dtid += start
-            self._store_constants(replace(fragment, plans=[plan]), number)
-            if plan.kernel is not None and plan.kernel.source is None:
-                self._kernel_base[plan] = self._store_kernel(plan, number)
-            self.plans.append(plan)
+            plan = self.target.adapt(plan)
+            self._homes.append(number)
+            self._store_constants(plan, fragment, number)
+            stored = plan.kernel is not None and plan.kernel.source is None
+            self._kernel_bases.append(self._store_kernel(plan, number) if stored else 0)
+            self.plans.append(plan if plan.dtid is None else plan.but(dtid=plan.dtid + start))
 
-    def _store_constants(self, fragment: Fragment, number: int) -> None:
+    def _store_constants(self, plan: Plan, fragment: Fragment, number: int) -> None:
         """Maps of constants; Apple's stand before the kernels."""
-        for plan in fragment.plans:
-            for dma in (plan.src, plan.src2):
-                if dma is not None and dma.buffer.space is Space.CONST:
-                    key = (number, dma.buffer.name)
-                    if key not in self._offsets:
-                        self._offsets[key] = self._store(fragment.constants[dma.buffer.name])
+        for dma in (plan.src, plan.src2):
+            if dma is not None and dma.buffer.space is Space.CONST:
+                key = (number, dma.buffer.name)
+                if key not in self._offsets:
+                    self._offsets[key] = self._store(fragment.constants[dma.buffer.name])
 
     def _store(self, data: bytes) -> int:
         """Offset of data in the const section; equal data are stored once (§9.11)."""
@@ -153,7 +151,7 @@ class Linker:
         self._settle_aliases()
         self._settle_hints()
         self._settle_kernels()
-        places = [self._places(plan) for plan in self.plans]
+        places = [self._places(*task) for task in zip(self.plans, self._homes, self._kernel_bases)]
         memory.complete(self.plans, sources_apart=self.target.sources_apart)
         dram_order.settle(self.plans, places, for_readers=self.target.waits_for_readers)
         self._settle_power()
@@ -163,27 +161,30 @@ class Linker:
         scratch = align(scratch, PAGE)
         return Linked(tasks, self.plans, const, self.surfaces, scratch, tuple(self._kernels), kernels)
 
-    def _identity(self, buffer: Buffer, plan: Plan) -> Hashable:
+    def _identity(self, buffer: Buffer, number: int) -> Hashable:
         if buffer.space is Space.CONST:
             return None
-        return self._key(buffer, self._home[plan]) or (buffer.name,)
+        return self._key(buffer, number) or (buffer.name,)
 
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
         memo = memory.FactCache()
-        whole = self._program(self.plans, {}, memo)
+        whole = self._program(self.plans, self._homes, {}, memo)
+        cuts = None
         by_price, stripes = self.context.on.l2_by_price, self.context.on.bands
         if by_price or stripes:
             take = partial(self._take, memo=memo)
             tries = memory.TRIES if by_price else 0
             cheapest = memory.cheapest(whole, Prices(self.context.chip), take if stripes else None, tries=tries)
             if cheapest is not None:
-                whole = cheapest.program
-            if cheapest is not None and cheapest.cuts is not None:
-                self._name_again(cheapest.cuts)
-                self._striped = _stored_stripes(cheapest.cuts)
-                self.plans = cheapest.cuts.plans
-        resident = memory.keep_in_l2(whole)
+                whole, cuts = cheapest.program, cheapest.cuts
+        if cuts is not None:
+            self._striped = _stored_stripes(cuts)
+            self._homes = [self._homes[origin] for origin in cuts.origins]
+            self._kernel_bases = [self._kernel_bases[origin] for origin in cuts.origins]
+        self.plans, resident = memory.keep_in_l2(whole)
+        if cuts is not None:
+            self._name_again(cuts.origins)
         if self.context.on_spills is not None:
             self.context.on_spills(memory.spills(whole, self.plans, resident))
         if self._locks is not None:
@@ -197,37 +198,30 @@ class Linker:
         return memory.PairPolicy(lambda plans: price_us(plans, chip), self.context.limits)
 
     def _program(
-        self, plans: list[Plan], striped: dict[Any, memory.Stored], memo: memory.FactCache
+        self, plans: list[Plan], homes: list[int], striped: dict[Any, memory.Stored], memo: memory.FactCache
     ) -> memory.ResidencyProgram:
         return memory.ResidencyProgram(
             plans,
-            lambda buffer, index: self._identity(buffer, plans[index]),
+            lambda buffer, index: self._identity(buffer, homes[index]),
             lambda key: striped.get(key) or self._stored_as(key),
             self.target,
             parts=self.context.on.l2_parts,
             in_stripes=bool(striped),
             policy=self.context.policy,
-            recipe=lambda index: self._home[plans[index]],
+            recipe=homes.__getitem__,
             locks=self._locks,
             memo=memo,
         )
 
     def _take(self, cuts: memory.Cuts, memo: memory.FactCache) -> memory.ResidencyProgram:
-        """Plans in stripes as a program: each has the fragment and the kernel of the one that it is a part of."""
-        for plan, origin in zip(cuts.plans, cuts.origins):
-            whole = self.plans[origin]
-            self._home[plan] = self._home[whole]
-            if whole in self._kernel_base:
-                self._kernel_base[plan] = self._kernel_base[whole]
-        return self._program(cuts.plans, _stored_stripes(cuts), memo)
+        """Plans in stripes as a program: each has the fragment of the one that it is a part of."""
+        homes = [self._homes[origin] for origin in cuts.origins]
+        return self._program(cuts.plans, homes, _stored_stripes(cuts), memo)
 
-    @staticmethod
-    def _name_again(cuts: memory.Cuts) -> None:
+    def _name_again(self, origins: list[int]) -> None:
         """The tasks that left a kernel in scratch have other numbers where stripes come before them."""
-        latest = {origin: i for i, origin in enumerate(cuts.origins)}
-        for plan in cuts.plans:
-            if plan.dtid is not None:
-                plan.dtid = latest[plan.dtid]
+        latest = {origin: i for i, origin in enumerate(origins)}
+        self.plans = [plan if plan.dtid is None else plan.but(dtid=latest[plan.dtid]) for plan in self.plans]
 
     def _stored_as(self, key: Any) -> memory.Stored:
         if key in self._striped:
@@ -241,9 +235,7 @@ class Linker:
         shape = (n, c, h, tensor.row, w * tensor.element)
         return memory.Stored(shape, tensor.bytes, surface=len(key) == 1)
 
-    def _places(self, plan: Plan) -> Places:
-        number = self._home[plan]
-        kernel_offset = self._kernel_base.get(plan, 0)
+    def _places(self, plan: Plan, number: int, kernel_offset: int) -> Places:
         if plan.kernel is not None and plan.kernel.source is not None:
             kernel_offset = self._base(plan.kernel.source, number) + plan.kernel.offset
         return Places(
@@ -279,9 +271,9 @@ class Linker:
 
     def _place_scratch(self) -> int:
         uses: dict[tuple[int, str], list[int]] = {}
-        for i, plan in enumerate(self.plans):
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
             for buffer in self._buffers(plan):
-                key = self._key(buffer, self._home[plan])
+                key = self._key(buffer, number)
                 if key is not None:
                     uses.setdefault(key, []).append(i)
         scratch = _Scratch()
@@ -292,18 +284,18 @@ class Linker:
 
     def _settle_aliases(self) -> None:
         """The first task collides with everything; a later one with the NE task before it (§4.6)."""
-        for plan in self.plans[1:]:
-            if After.ANYTHING in plan.reads.after:
-                plan.reads = replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | After.NE)
-            if After.ANYTHING in plan.writes.after:
-                plan.writes = replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | After.NE)
+        for i, plan in enumerate(self.plans):
+            if i and After.ANYTHING in plan.reads.after:
+                plan = plan.but(reads=replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | After.NE))
+            if i and After.ANYTHING in plan.writes.after:
+                plan = plan.but(writes=replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | After.NE))
+            self.plans[i] = plan
 
     def _settle_hints(self) -> None:
         """Cache hints by how often the same data are read, and the dependency on scratch that was written (§4.4)."""
-        readers: dict[Any, list[tuple[Plan, str, Dma]]] = {}
+        readers: dict[Any, list[tuple[int, str, Dma]]] = {}
         read_later: set[object] = set()
-        for plan in self.plans:
-            number = self._home[plan]
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
             keys = set()
             for side, dma in _sources(plan):
                 where: Any = self._key(dma.buffer, number) or (dma.buffer.space, dma.buffer.name, number)
@@ -313,20 +305,20 @@ class Linker:
                     read_later.add(where)
                 key = (where, dma.offset)
                 if key not in keys:
-                    readers.setdefault(key, []).append((plan, side, dma))
+                    readers.setdefault(key, []).append((i, side, dma))
                 keys.add(key)
             if plan.kernel is not None and plan.kernel.source is not None:
                 read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
         for places in readers.values():
-            for rank, (plan, side, dma) in enumerate(places):
-                plan.advise(side, self._hint(plan, dma, rank, len(places)))
+            for rank, (i, side, dma) in enumerate(places):
+                self.plans[i] = self.plans[i].advise(side, self._hint(i, dma, rank, len(places)))
         self._keep_what_is_read_again()
         if self.context.policy.between:
             self._keep_surfaces()
-        for plan in self.plans:
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
             if plan.dst is not None and plan.dst_hint is None:
-                home: Any = self._key(plan.dst.buffer, self._home[plan]) or (plan.dst.buffer.name,)
-                plan.dst_hint = WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC
+                home: Any = self._key(plan.dst.buffer, number) or (plan.dst.buffer.name,)
+                self.plans[i] = plan.but(dst_hint=WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC)
 
     def _keep_surfaces(self) -> None:
         """Of a surface that is read in parts, no part but the last read is the last."""
@@ -339,14 +331,14 @@ class Linker:
                 if dma is None or dma.buffer.name not in self.surfaces or last[dma.buffer.name] == i:
                     continue
                 if hint.cache is ReadHint.DEPRI:
-                    plan.advise(side, replace(hint, cache=ReadHint.ALLOC))
+                    self.plans[i] = self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
 
     def _keep_what_is_read_again(self) -> None:
         """A reader of scratch does not drop what a later task reads from another place on, in whole or in part."""
         readers: dict[tuple[int, str], list[tuple[int, str, Walk | None, int]]] = {}
-        for i, plan in enumerate(self.plans):
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
             for side, dma in _sources(plan):
-                key = self._key(dma.buffer, self._home[plan])
+                key = self._key(dma.buffer, number)
                 if key is not None:
                     readers.setdefault(key, []).append((i, side, walk_of(plan, side), dma.offset))
         for places in readers.values():
@@ -359,22 +351,19 @@ class Linker:
                 if any(
                     j > i and other != offset and (there is None or there.spans(walk)) for j, _, there, other in places
                 ):
-                    self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
+                    self.plans[i] = self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
         writers: dict[Any, int] = {}
         last = {plan.kernel.source: i for i, plan in enumerate(self.plans) if plan.kernel is not None}
-        for i, plan in enumerate(self.plans):
-            number = self._home[plan]
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
             if plan.kernel is not None and plan.kernel.source is not None:
-                in_scratch = self._key(plan.kernel.source, number) is not None
-                again = last[plan.kernel.source] > i
-                plan.kernel_hint = (ReadHint.DEPRI if again else ReadHint.DROP) if in_scratch else ReadHint.NOALLOC
-            if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is None:
                 key = self._key(plan.kernel.source, number)
-                if key is not None:
-                    plan.dtid = writers[key]
+                again = last[plan.kernel.source] > i
+                hint = ReadHint.NOALLOC if key is None else ReadHint.DEPRI if again else ReadHint.DROP
+                task = writers[key] if plan.dtid is None and key is not None else plan.dtid
+                self.plans[i] = plan.but(kernel_hint=hint, dtid=task)
             if plan.dst is not None:
                 writers[self._key(plan.dst.buffer, number)] = i
 
@@ -384,20 +373,20 @@ class Linker:
         Programs of H13 and H14 show it, of batches and of attention; tasks of other recipes are not known to have it.
         """
         long = {
-            self._home[plan]
-            for plan in self.plans
+            number
+            for plan, number in zip(self.plans, self._homes)
             if plan.kernel is not None and plan.kernel.source is not None
             if self.target.duration(plan) >= LONG_TASK_US
         }
         planar = False
-        for plan in self.plans:
-            if plan.unit == "NE" and self._home[plan] in long and planar and not plan.power_category:
-                plan.power_category = WAKES
+        for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
+            if plan.unit == "NE" and number in long and planar and not plan.power_category:
+                self.plans[i] = plan.but(power_category=WAKES)
             planar |= plan.unit == "PE"
 
-    def _hint(self, plan: Plan, dma: Dma, rank: int, count: int) -> Hint:
+    def _hint(self, i: int, dma: Dma, rank: int, count: int) -> Hint:
         """That of one of ``count`` readers of the same data, by its rank among them."""
-        in_scratch = self._key(dma.buffer, self._home[plan]) is not None
+        plan, in_scratch = self.plans[i], self._key(dma.buffer, self._homes[i]) is not None
         if rank == count - 1:
             cache = ReadHint.DROP if in_scratch else ReadHint.DEPRI
             hint = Hint(cache)

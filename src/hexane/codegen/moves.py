@@ -325,12 +325,13 @@ class BufferUses:
             plan = self.plans[other]
             if isinstance(dma, int):
                 assert plan.kernel is not None
-                plan.kernel = replace(plan.kernel, source=new[1], offset=plan.kernel.offset + dma)
+                kernel = replace(plan.kernel, source=new[1], offset=plan.kernel.offset + dma)
+                plan = plan.but(kernel=kernel)
             else:
-                plan.walk(side, replace(dma, buffer=new[1]))
+                plan = plan.walk(side, replace(dma, buffer=new[1]))
             if same.piece is None and plan.evidence is not Evidence.INFERRED:
-                plan.evidence, plan.note = Evidence.INFERRED, BY_STRIDES
-        plan = self.plans[index]
+                plan = plan.inferred(BY_STRIDES)
+            self.plans[other] = plan
         self.users[new] = [user for user in self.users[new] if user[0] != index] + list(users)
         self.users.pop(old, None)
         self.gone.add(index)
@@ -354,9 +355,9 @@ class BufferUses:
             plan = self.plans[other]
             if side == "kernel":
                 assert plan.kernel is not None
-                plan.kernel = replace(plan.kernel, source=shared)
+                self.plans[other] = plan.but(kernel=replace(plan.kernel, source=shared))
             elif (dma := plan.dma(side)) is not None:
-                plan.walk(side, replace(dma, buffer=shared))
+                self.plans[other] = plan.walk(side, replace(dma, buffer=shared))
         self.users[-1, shared] = self.users.pop(key)
         return (-1, shared)
 
@@ -366,12 +367,9 @@ class BufferUses:
         for fragment in self.fragments:
             indices = [i for i in range(index, index + len(fragment.plans)) if i not in self.gone]
             place = {i - index: at for at, i in enumerate(indices)}
-            for i in indices:
-                staging = self.plans[i].dtid
-                if staging is not None:
-                    self.plans[i].dtid = place[staging]
             index += len(fragment.plans)
-            fragment.plans = [self.plans[i] for i in indices]
+            plans = [self.plans[i] for i in indices]
+            fragment.plans = [plan if plan.dtid is None else plan.but(dtid=place[plan.dtid]) for plan in plans]
 
 
 def remove(

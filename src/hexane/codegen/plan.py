@@ -6,9 +6,9 @@ generation. Sizes and offsets are bytes, extents are elements, shapes of patches
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import (
@@ -36,6 +36,9 @@ from hexane.isa import channels
 
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
 """The sides of a task."""
+
+WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
+"""The field of each with its walk through DRAM."""
 
 OWN_DMA = "a broadcast operand by its own DMA"
 """The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
@@ -139,9 +142,12 @@ class TaskKernel:
         return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, frozen=True)
 class Plan:
-    """One task. Defaults are the values of a register that the task has no use for; a plan equals itself alone."""
+    """One task. Defaults are the values of a register that the task has no use for; a plan equals itself alone.
+
+    A plan never changes: what a later step knows better is another plan (``but``) in its place.
+    """
 
     unit: str  # "NE" or "PE"
     w: int = 1
@@ -230,11 +236,23 @@ class Plan:
     macs: int = 0
 
     def __post_init__(self) -> None:
-        self.wout = self.wout or self.w
-        self.hout = self.hout or self.h
-        self.cout = self.cout or self.c
-        self.dout = self.dout or self.d
-        self.tile = self.tile or self.hout
+        own = vars(self)
+        for result, source in (("wout", "w"), ("hout", "h"), ("cout", "c"), ("dout", "d"), ("tile", "hout")):
+            own[result] = own[result] or own[source]
+
+    def but(self, **changes: Any) -> Plan:
+        """The same task with other values of some fields; TypeError for a field that there is not."""
+        plan = object.__new__(Plan)
+        own = vars(plan)
+        own.update(vars(self))
+        own.update(changes)
+        if len(own) != FIELDS:
+            raise TypeError(f"no field of a plan: {', '.join(changes.keys() - vars(self).keys())}")
+        return plan
+
+    def inferred(self, note: str) -> Plan:
+        """The same task, of which no program of Apple's is an example; ``note`` says what of it."""
+        return self.but(evidence=Evidence.INFERRED, note=note)
 
     def dma(self, side: str) -> Dma | None:
         """The walk of a side through DRAM; None where it has none. A staged side keeps its walk."""
@@ -248,33 +266,17 @@ class Plan:
         """The cache hint of a source."""
         return self.src2_hint if side == SECOND else self.src_hint
 
-    def walk(self, side: str, dma: Dma | None) -> None:
-        """Let a side be elsewhere in DRAM, or nowhere."""
-        if side == SOURCE:
-            self.src = dma
-        elif side == SECOND:
-            self.src2 = dma
-        else:
-            self.dst = dma
+    def walk(self, side: str, dma: Dma | None) -> Plan:
+        """The same with a side elsewhere in DRAM, or nowhere."""
+        return self.but(**{WALKS[side]: dma})
 
-    def put(self, side: str, region: Region) -> None:
-        """Let a side be elsewhere in L2."""
-        if side == SOURCE:
-            self.source = region
-        elif side == SECOND:
-            self.source2 = region
-        else:
-            self.result = region
+    def put(self, side: str, region: Region) -> Plan:
+        """The same with a side elsewhere in L2."""
+        return self.but(**{side: region})
 
-    def advise(self, side: str, hint: Hint) -> None:
-        """Give a source a cache hint."""
-        if side == SECOND:
-            self.src2_hint = hint
-        else:
-            self.src_hint = hint
+    def advise(self, side: str, hint: Hint) -> Plan:
+        """The same with a cache hint for a source."""
+        return self.but(**{"src2_hint" if side == SECOND else "src_hint": hint})
 
-    def __copy__(self) -> Plan:
-        """The same field by field: what a search over forms of a program does most."""
-        plan = object.__new__(Plan)
-        vars(plan).update(vars(self))
-        return plan
+
+FIELDS = len(fields(Plan))

@@ -7,12 +7,10 @@ A planar task gives +0 for -0 and infinity for NaN, a copy by the cores keeps ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -65,9 +63,7 @@ def _is_cheaper(replacement: Plan, plan: Plan, prices: Prices) -> bool:
 
 def _inside(plan: Plan) -> Plan:
     """The copy from L2 to L2."""
-    inside = copy(plan)
-    inside.src = inside.dst = None
-    return inside
+    return plan.but(src=None, dst=None)
 
 
 def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
@@ -96,14 +92,11 @@ def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
 def _planar(target: Target, plan: Plan) -> Plan | None:
     """The same copy by the planar engine; None where no task of it fits."""
     planar = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
-    planar.src, planar.dst, planar.op = plan.src, plan.dst, plan.op
     try:
-        tasks.streams_out(target, planar, tasks.pe_source(planar, 0))
-        tasks.fit_pe(target, planar)
+        planar, end = tasks.pe_source(planar.but(src=plan.src, dst=plan.dst, op=plan.op), 0)
+        return tasks.fit_pe(target, tasks.streams_out(target, planar, end)).inferred(NOTE)
     except UnsupportedError:
         return None
-    planar.evidence, planar.note = Evidence.INFERRED, NOTE
-    return planar
 
 
 def _put(program: BufferUses, index: int, plan: Plan) -> None:

@@ -1,6 +1,6 @@
 """Building blocks of recipes: NE and PE tasks with their cores, work units, and places in L2.
 
-Every function takes a plan whose dimensions and DRAM walks are set and fills in what follows from them
+Every function takes a plan whose dimensions and DRAM walks are set and gives the plan with what follows from them
 (docs/reference/engine-h13.md 4.3, 4.6, 7). What a task collides with depends on what ran before: ``STARTS`` is settled
 by ``link``.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.geometry import (
     PATCH_BYTES,
@@ -51,6 +50,9 @@ if TYPE_CHECKING:
 
 STARTS = After.ANYTHING
 
+Placed = tuple[Plan, int]
+"""A plan whose source has its place, and the end of that."""
+
 MOST_CORES_LOG2 = 4
 PLANAR_TILE = 32
 """Rows of a planar task that does not fit L2 whole (programs for M4 and an early compiler's for M1)."""
@@ -63,14 +65,16 @@ def copy_plan(target: Target, c: int, h: int, w: int, *, out_trans: bool = False
 
     Source: docs/reference/engine-h13.md 8.2.
     """
-    plan = Plan("NE", w=w, h=h, c=c, unicast=1, mac=MAC_COPY, out_trans=out_trans, **settings)
-    if plan.in_format is not Element.FP16:
-        plan.mac, plan.kernel_format = MAC_COPY_BYTES, NO_KERNEL
-    plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
+    mac = MAC_COPY
+    if settings.get("in_format", Element.FP16) is not Element.FP16:
+        mac, settings["kernel_format"] = MAC_COPY_BYTES, NO_KERNEL
+    cores, inputs, group = transposing_cores_log2(w) if out_trans else cores_log2(c), 1, 0
     if out_trans and inputs_per_core(target, c) > 1:
-        plan.unicast, plan.cores_log2 = inputs_per_core(target, c), MOST_CORES_LOG2
-        plan.ocg = ceil_log2(plan.unicast)
-    return plan
+        cores, inputs = MOST_CORES_LOG2, inputs_per_core(target, c)
+        group = ceil_log2(inputs)
+    return Plan(
+        "NE", w=w, h=h, c=c, unicast=inputs, mac=mac, out_trans=out_trans, cores_log2=cores, ocg=group, **settings
+    )
 
 
 def lanes_of(plan: Plan) -> int:
@@ -93,22 +97,20 @@ def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
     return total
 
 
-def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
+def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
+    kernel_bytes = max(plan.kernel.sizes) if plan.kernel is not None else 0
     if weighted and plan.dst is not None and plan.dst.interleave > 1:
         s = largest_shape(plan.wout, plan.hout)
-        plan.shape = (s, s, s)  # pixels side by side: whole patches (M4, 32x32)
-        return
+        return plan.but(shape=(s, s, s))  # pixels side by side: whole patches (M4, 32x32)
     if weighted and is_small_source(target, plan.wout, plan.hout, kernel_bytes):
         one_by_one = plan.kw == plan.kh == 1
         choices = target.choices
         by_map = one_by_one and choices.small_patch and kernel_bytes <= choices.small_patch_bytes
         s = largest_shape(plan.wout, plan.hout) if by_map else 4
-        plan.small_source, plan.shape = True, (s, s, s)
-        return
+        return plan.but(small_source=True, shape=(s, s, s))
     if plan.kernel_format.binary:
-        plan.shape = (0, 0, 0)  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
-        return
+        return plan.but(shape=(0, 0, 0))  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
     by_dma = plan.src is not None and not plan.src_staged
     if (
         plan.out_trans
@@ -117,24 +119,25 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_b
         and not (target.choices.shared_inputs and plan.in_format is Element.UINT8)
     ):
         interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
-        plan.shape = transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved)
-        return
+        return plan.but(shape=transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved))
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
     narrow = plan.in_format is Element.UINT8 and plan.out_format is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
-    if plan.fat_tile:
+    fat_tile, stack = plan.fat_tile, plan.stack_log2
+    if fat_tile:
         pixels *= 2
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     stacks = alone and _stacks(target, plan)
     if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
-        plan.fat_tile, pixels = True, 2 * pixels
+        fat_tile, pixels = True, 2 * pixels
     size, traffic = (plan.wout, plan.hout), moved_bytes(plan, alone=alone)
-    plan.shape = work_shape(target, size, coefficients, traffic, pixels, alone=alone)
+    shape = work_shape(target, size, coefficients, traffic, pixels, alone=alone)
     if stacks:
-        idle = MOST_CORES_LOG2 - plan.cores_log2 - plan.fat_tile
-        patches = patch_count(plan.wout, plan.hout, plan.shape[2], pixels)
-        plan.stack_log2 = min(idle, MOST_STACK_LOG2, floor_log2(patches))
+        idle = MOST_CORES_LOG2 - plan.cores_log2 - fat_tile
+        patches = patch_count(plan.wout, plan.hout, shape[2], pixels)
+        stack = min(idle, MOST_STACK_LOG2, floor_log2(patches))
+    return plan.but(shape=shape, fat_tile=fat_tile, stack_log2=stack)
 
 
 def _stacks(target: Target, plan: Plan) -> bool:
@@ -173,8 +176,8 @@ def result_rows_bytes(target: Target, plan: Plan) -> int:
     return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
 
 
-def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> int:
-    """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
+def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> Placed:
+    """Source of an NE task by DMA at ``base``: tile height, window, pad, with the end of its region (§7)."""
     assert plan.src is not None
     element = plan.src.element
     wide = plan.fat_tile and plan.unicast > 0
@@ -186,7 +189,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         pixels = max(32, 128 >> plan.shape[1]) if narrow else 128 * stride
         channel = l2.ne_window(plan.w, element, pixels=pixels + align(plan.kw - 1, 8) * stride * plan.ox)
     row = plan.c * channel
-    rows = plan.h
+    rows, tile, again = plan.h, plan.tile, plan.read_rows
     streams = plan.dst is not None
     result = result_rows_bytes(target, plan) if streams else 0
     transposed = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
@@ -206,25 +209,24 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0
     if plan.h * (row + pad) + result + base > target.limits.l2_bytes and not keep and plan.hout > 1:
-        plan.tile = _tile(target, plan, row, base)
+        tile = _tile(target, plan, row, base)
         bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
-        rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
-        if not bypass or plan.tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
+        rows, read = source_rows(tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        if not bypass or tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
             pad = 0
-        plan.read_rows = max(0, read - plan.h)
+        again = max(0, read - plan.h)
     elif plan.fat_tile or plan.stack_log2:
-        plan.tile = min(plan.hout, 1 << plan.shape[2] + plan.stack_log2)
-        rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
-        plan.read_rows = max(0, read - plan.h)
+        tile = min(plan.hout, 1 << plan.shape[2] + plan.stack_log2)
+        rows, read = source_rows(tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        again = max(0, read - plan.h)
     elif base + plan.h * (row + pad) + streams * l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
             f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer"
             if plan.h == 1
             else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's L2 buffer"
         )
-    plan.source = l2.dma_region(base, plan.c, channel, pad)
-    plan.reads = by_dma(after, keep=keep)
-    return base + rows * (row + pad)
+    source, reads = l2.dma_region(base, plan.c, channel, pad), by_dma(after, keep=keep)
+    return plan.but(source=source, reads=reads, tile=tile, read_rows=again), base + rows * (row + pad)
 
 
 def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
@@ -263,25 +265,26 @@ def _tile_height(plan: Plan, row: int, buffer: int, step: int, room: int) -> int
     return min(tile, plan.h, plan.hout) // step * step
 
 
-def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS, operands: int | None = None) -> int:
-    """First operand of a PE task by DMA at ``base``, with the task's patch. Returns the end of its region."""
+def pe_source(
+    plan: Plan, base: int, *, keep: bool = False, after: After = STARTS, operands: int | None = None
+) -> Placed:
+    """First operand of a PE task by DMA at ``base``, with the task's patch, and the end of its region."""
     assert plan.src is not None
     reduction = plan.kind.reduces
-    plan.patch = pe_patch(plan.w, plan.h, operands=operands or _operands(plan))
+    patch = pe_patch(plan.w, plan.h, operands=operands or _operands(plan))
     element = plan.src.element
-    channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, plan.patch[0], element)
+    channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, patch[0], element)
     block = plan.c * channel
     row = plan.d * block
     pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, resident=keep)
     group = plan.d * block
-    plan.source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
-    plan.reads = by_dma(after, keep=keep)
-    return base + plan.h * (row + pad)
+    source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
+    return plan.but(patch=patch, source=source, reads=by_dma(after, keep=keep)), base + plan.h * (row + pad)
 
 
 def streams_out(
     target: Target, plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None
-) -> None:
+) -> Plan:
     """Result by DMA: the automatic buffer, or explicit strides of one strip for streamed widths (§7.4)."""
     after = result_after(plan) if after is None else after
     assert plan.dst is not None
@@ -292,19 +295,18 @@ def streams_out(
         explicit = explicit and plan.dst.interleave == 1
         if plan.unit == "PE" and plan.wout <= 256:
             explicit = False
-    if explicit:
-        if plan.unit == "NE":
-            block = plan.cout * 0x100
-            pad = {4: 0xA0}.get(plan.shape[2], 0x80)
-            plan.result = Region(base, 0x100, block + pad, block, block)
-            if plan.tile < plan.hout or base + plan.hout * (block + pad) > target.limits.l2_bytes:
-                plan.result, explicit = Region(base), False  # only the rows of a patch are held
+    result = Region(base)
+    if explicit and plan.unit == "NE":
+        block = plan.cout * 0x100
+        row = block + {4: 0xA0}.get(plan.shape[2], 0x80)
+        if plan.tile < plan.hout or base + plan.hout * row > target.limits.l2_bytes:
+            explicit = False  # only the rows of a patch are held
         else:
-            block = plan.cout * 0x40
-            plan.result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
-    if not explicit:
-        plan.result = Region(base)
-    plan.writes = Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after)
+            result = Region(base, 0x100, row, block, block)
+    elif explicit:
+        block = plan.cout * 0x40
+        result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
+    return plan.but(result=result, writes=Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after))
 
 
 def _operands(plan: Plan) -> int:
@@ -312,22 +314,21 @@ def _operands(plan: Plan) -> int:
     return 1 if plan.kind in (PeKind.UNARY, PeKind.REDUCE) else 2
 
 
-def stays(plan: Plan, region: Region, *, after: After | None = None) -> None:
+def stays(plan: Plan, region: Region, *, after: After | None = None) -> Plan:
     """Result that stays in L2, which the next task needs unless it is staged."""
-    plan.result, plan.holds = region, not plan.dst_staged
-    plan.writes = Writes(after=result_after(plan) if after is None else after)
+    writes = Writes(after=result_after(plan) if after is None else after)
+    return plan.but(result=region, holds=not plan.dst_staged, writes=writes)
 
 
-def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> None:
+def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> Plan:
     """Operands that earlier tasks left in L2. A planar task gets the patch of its map unless it has one."""
-    plan.source, plan.reads = region, Reads(after=after)
-    if second is not None:
-        plan.source2 = second
-    if plan.unit == "PE" and plan.patch == (0, 0):
-        plan.patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
+    patch = plan.patch
+    if plan.unit == "PE" and patch == (0, 0):
+        patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
+    return plan.but(source=region, reads=Reads(after=after), source2=second or plan.source2, patch=patch)
 
 
-def fit_pe(target: Target, plan: Plan) -> None:
+def fit_pe(target: Target, plan: Plan) -> Plan:
     """Cut a PE task in height when its regions exceed L2: 32 rows, fewer where they do not fit (INFERRED)."""
     patch = 1 << plan.patch[1]
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
@@ -335,12 +336,12 @@ def fit_pe(target: Target, plan: Plan) -> None:
     second = plan.src2 is not None
     rows = [plan.source.row] * first + [plan.source2.row] * second
     if not rows:
-        return
+        return plan
     low = plan.source.base if first else plan.source2.base
     reduction = plan.kind.reduces
     result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
     if low + plan.h * sum(rows) + result + 0x40 <= target.limits.l2_bytes:
-        return
+        return plan
     if reduction:
         raise UnsupportedError(
             f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's L2 buffer",
@@ -352,19 +353,13 @@ def fit_pe(target: Target, plan: Plan) -> None:
         raise UnsupportedError(
             f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    plan.tile = min(tile, plan.h, PLANAR_TILE)
-    end = low + plan.tile * rows[0]
+    tile, operand = min(tile, plan.h, PLANAR_TILE), plan.source2
+    end = low + tile * rows[0]
     if first and second:
-        base = l2.second_operand_base(end)
-        plan.source2 = Region(base, *_strides(plan.source2))
-        end = base + plan.tile * plan.source2.row
-    plan.result = Region(end, *_strides(plan.result))
-    if plan.tile < PLANAR_TILE:
-        plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
-
-
-def _strides(region: Region) -> tuple[int, int, int, int]:
-    return (region.channel, region.row, region.depth, region.group)
+        operand = operand.at(l2.second_operand_base(end))
+        end = operand.base + tile * operand.row
+    plan = plan.but(tile=tile, source2=operand, result=plan.result.at(end))
+    return plan.inferred("tile height of a planar task") if tile < PLANAR_TILE else plan
 
 
 def patch_row(plan: Plan) -> int:

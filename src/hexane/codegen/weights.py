@@ -100,23 +100,24 @@ class Weights:
         """True where the kernel has a row of scales: not where one factor of the task does, which no bias meets."""
         return self.scaled and (self.factor is None or bias)
 
-    def mark(self, plan: Plan, *, sparse: bool = False) -> None:
+    def mark(self, plan: Plan, *, sparse: bool = False) -> Plan:
         """Registers of the task that describe the stream."""
         stream = self.stream
         if stream is None:
-            plan.kernel_format = KernelFormat(sparse=sparse)
-            return
+            return plan.but(kernel_format=KernelFormat(sparse=sparse))
         integers = stream.form == "integer"
-        plan.kernel_format = KernelFormat(
+        form = KernelFormat(
             Element.INT8 if integers else Element.FP16,
             palette_bits=stream.bits if stream.form == "palette" else 0,
             sparse=stream.form == "sparse",
             scales=self._has_scales(bias=plan.mac.bias),
         )
+        plan = plan.but(kernel_format=form)
         if self.scaled:  # stands in the scales, or is what all have in common
-            plan.post_scale = 1.0 if plan.kernel_format.scales or self.factor is None else self.factor
+            plan = plan.but(post_scale=1.0 if form.scales or self.factor is None else self.factor)
         if integers:
-            plan.mac = replace(plan.mac, binary_point=0)
+            plan = plan.but(mac=replace(plan.mac, binary_point=0))
+        return plan
 
 
 def weights_from(values: np.ndarray, stream: Stream | None, factor: float) -> Weights:

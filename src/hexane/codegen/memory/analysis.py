@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -226,8 +225,7 @@ class StripeAnalysis:
         height = source_of(plan, rows).height if plan.unit == "NE" else rows.height
         at = i, height, rows.height
         if at not in self._parts:
-            made = self._parts[at] = copy(plan)
-            made.h, made.hout, made.tile = height, rows.height, rows.height
+            self._parts[at] = plan.but(h=height, hout=rows.height, tile=rows.height)
         return self._parts[at]
 
     def in_stripes(self, first: int, last: int, count: int) -> StripedPlans | None:
@@ -264,5 +262,4 @@ class StripeAnalysis:
 def _hold(parts: StripedPlans, first: int) -> None:
     """The group of the first task goes on until its last stripe has found what the group left in L2."""
     last = max(place for place, origin in enumerate(parts.origins) if origin == first)
-    for plan in parts.plans[:last]:
-        plan.holds = True
+    parts.plans[:last] = [plan.but(holds=True) for plan in parts.plans[:last]]

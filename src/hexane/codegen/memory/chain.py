@@ -124,23 +124,25 @@ class ChainTasks:
         return count
 
     def settle(self) -> None:
-        """Give every operand its address, and every task its waits."""
+        """Give every operand its address, and every task its waits; the first waits for what was before."""
         places = self._places()
         for index, plan in enumerate(self.plans):
             for side in (SOURCE, SECOND, RESULT):
                 use = self.uses.get((index, side))
                 if use is not None:
-                    plan.put(side, plan.region(side).at(use[0].base + use[1]))
-            if index not in self.apart:
-                self._streams(index, plan, places)
+                    plan = plan.put(side, plan.region(side).at(use[0].base + use[1]))
+            self.plans[index] = plan if index in self.apart else self._streams(index, plan, places)
         for index in self.apart:
             self._kernel_apart(index, places)
         self._drop_locks()
         wait(self.plans)
-        for plan, after in zip(self.plans, self.plans[1:]):
-            plan.holds = not plan.dst_staged
+        for index, (plan, after) in enumerate(zip(self.plans, self.plans[1:])):
             waits = after.reads.type is not SourceType.RESIDENT or after.reads.after or takes_kernel(after, plan)
-            plan.goes_beside = plan.unit != after.unit and not waits and after.src2 is None
+            beside = plan.unit != after.unit and not waits and after.src2 is None
+            self.plans[index] = plan.but(holds=not plan.dst_staged, goes_beside=beside)
+        first = self.plans[0]
+        reads, writes = replace(first.reads, after=After.ANYTHING), replace(first.writes, after=After.ANYTHING)
+        self.plans[0] = first.but(reads=reads, writes=writes)
 
     def _places(self) -> list[_Place]:
         roots: dict[ChainStay, list[ChainStay]] = {}
@@ -154,7 +156,7 @@ class ChainTasks:
             place.put(places[:i], self.room)
         return places
 
-    def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> None:
+    def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> Plan:
         """Places of streamed operands behind all that is live: sources, then the result."""
         at = max((p.stays[0].base + p.size for p in places if p.first <= index <= p.last), default=0)
         for end in operands_of(plan, index):
@@ -162,10 +164,11 @@ class ChainTasks:
                 continue
             if end.side == SECOND and plan.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
-            plan.put(end.side, end.region.at(at))
+            plan = plan.put(end.side, end.region.at(at))
             at += align(held(plan, end), l2.UNIT)
         if at > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
+        return plan
 
     def _kernel_apart(self, index: int, places: Sequence[_Place]) -> None:
         """Behind all that is live from a kernel's task to that of the next kernel, the buffer of that one too."""
@@ -174,7 +177,7 @@ class ChainTasks:
         at = max((p.stays[0].base + p.size for p in places if p.first <= last and p.last >= index), default=0)
         if last > index:
             at = max(at, self.plans[last].result.base + KERNEL_BUFFER)
-        plan.put(RESULT, plan.result.at(at))
+        self.plans[index] = plan.put(RESULT, plan.result.at(at))
         if at + KERNEL_BUFFER > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
 
@@ -190,8 +193,8 @@ class ChainTasks:
                 places = [self.uses.get((i, RESULT), (None, 0))[0] for i in (before, index)]
                 same = all(places) and places[0].root is places[1].root  # type: ignore[union-attr]
                 if not same and meets(mine.result, theirs.sources):
-                    plan.reads = replace(plan.reads, after=plan.reads.after & ~flag)
-                    plan.second_after &= ~flag
+                    reads = replace(plan.reads, after=plan.reads.after & ~flag)
+                    self.plans[index] = plan = plan.but(reads=reads, second_after=plan.second_after & ~flag)
             latest[plan.unit] = index
 
 
@@ -205,7 +208,7 @@ def takes_kernel(plan: Plan, writer: Plan) -> bool:
     return plan.kernel is not None and writer.dst is not None and plan.kernel.source == writer.dst.buffer
 
 
-def wait(plans: Sequence[Plan]) -> None:
+def wait(plans: list[Plan]) -> None:
     """Waits of each task, from the regions that it and the last task of either unit touch."""
     latest: dict[str, Touched] = {}
     finished: set[str] = set()
@@ -215,8 +218,10 @@ def wait(plans: Sequence[Plan]) -> None:
         follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second_after}
         if i:
             reads, writes = _waits(plan, mine, latest, finished | follows | beside - {plan.unit})
-            plan.reads = replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | reads)
-            plan.writes = replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | writes)
+            plans[i] = plan = plan.but(
+                reads=replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | reads),
+                writes=replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | writes),
+            )
             waited = {unit for unit, (_, result) in FLAGS.items() if result in reads}
             finished |= waited | follows & {plan.unit} | (beside if waited else set())
             beside = (beside | follows - {plan.unit}) - finished

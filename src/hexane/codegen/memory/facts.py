@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ from hexane.cached import cached_property
 from hexane.codegen.memory import streaming
 from hexane.codegen.memory.traffic import Cost, Price, moved_bytes
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held, operands_of, stays_in_l2
-from hexane.codegen.plan import Plan
+from hexane.codegen.plan import WALKS, Plan
 
 OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
 """Side of a task -> its bit in a set of operands that are in L2 alone."""
@@ -82,7 +81,7 @@ class PlanFacts:
 
 @dataclass(eq=False)
 class FactCache:
-    """Facts by plan, as long as one search goes on: no plan may change meanwhile."""
+    """Facts by plan, as long as one search goes on."""
 
     _facts: dict[Plan, PlanFacts] = field(default_factory=dict)
     tensors: dict[Hashable, tuple[Any, list[Plan]]] = field(default_factory=dict)
@@ -100,13 +99,9 @@ class FactCache:
             return plan
         facts = self.of(plan)
         if off not in facts.without:
-            made, moves = copy(plan), facts.moves.copy()
-            for side, bit in OFF.items():
-                if off & bit:
-                    made.walk(side, None)
-                    moves[side] = 0
-            facts.without[off] = made
-            self.of(made).moves = moves
+            moves = facts.moves | {side: 0 for side, bit in OFF.items() if off & bit}
+            less = facts.without[off] = plan.but(**{WALKS[side]: None for side, bit in OFF.items() if off & bit})
+            self.of(less).moves = moves
         return facts.without[off]
 
     def costs_of(self, plans: Sequence[Plan], price: Price) -> list[Cost]:

@@ -66,7 +66,7 @@ def meets(box: Box, others: Sequence[Box]) -> bool:
     return any(box[0] < end and start < box[1] for start, end in others)
 
 
-def settle(plans: Sequence[Plan], movers: Set[int], *, in_order: bool = False) -> None:
+def settle(plans: list[Plan], movers: Set[int], *, in_order: bool = False) -> None:
     """Alias fields of the tasks that moved, from their regions; the program's first task keeps its own.
 
     ``in_order``: a unit's tasks write one after the other without being told so, as Apple's compiler takes it.
@@ -79,9 +79,10 @@ def settle(plans: Sequence[Plan], movers: Set[int], *, in_order: bool = False) -
             reads, writes = _waits(plan, mine, latest, finished, in_order=in_order)
             reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
             if reads != plan.reads.after:
-                plan.reads = replace(plan.reads, after=reads)
+                plan = plan.but(reads=replace(plan.reads, after=reads))
             if writes != plan.writes.after:
-                plan.writes = replace(plan.writes, after=writes)
+                plan = plan.but(writes=replace(plan.writes, after=writes))
+            plans[i] = plan
         for unit, (_, result) in FLAGS.items():
             if result in plan.reads.after:
                 finished.add(unit)
@@ -173,28 +174,28 @@ class _Past:
     written: list[OperandBytes] = field(default_factory=list)
 
 
-def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
+def complete(plans: list[Plan], *, sources_apart: bool) -> None:
     """Add the waits in L2 that are missing; ``sources_apart``: each source says its own."""
     past = {unit: _Past() for unit in FLAGS}
     for i, plan in enumerate(plans):
         parts = _parts(plan, i)
         if i:
-            _complete(plan, plans[i - 1].unit, parts, past, sources_apart)
+            plans[i] = _completed(plan, plans[i - 1].unit, parts, past, sources_apart)
         past[plan.unit].read += parts[:-1]
         past[plan.unit].written.append(parts[-1])
 
 
-def _complete(plan: Plan, before: str, parts: list[OperandBytes], past: dict[str, _Past], sources_apart: bool) -> None:
+def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[str, _Past], sources_apart: bool) -> Plan:
     sent = After.NOTHING
     for part in parts[:-1]:
         after = _source_waits(plan, part.end.side, before, sources_apart)
         more = _missing(plan, part, after, past)
         if more and not sources_apart:
-            plan.reads = plan.reads.waiting(more)
+            plan = plan.but(reads=plan.reads.waiting(more))
         elif more and part.end.side == SECOND:
-            plan.second_after |= more
+            plan = plan.but(second_after=plan.second_after | more)
         elif more:
-            plan.first_after |= more
+            plan = plan.but(first_after=plan.first_after | more)
         sent = _joined(sent, _settled(_joined(after, more)))
     sent = _joined(sent, _settled(plan.writes.after))
     more = After.NOTHING
@@ -206,13 +207,14 @@ def _complete(plan: Plan, before: str, parts: list[OperandBytes], past: dict[str
         elif source not in sent and parts[-1].meets(past[unit].read):
             more |= source
     if more:
-        plan.writes = plan.writes.waiting(more)
+        plan = plan.but(writes=plan.writes.waiting(more))
         sent |= _settled(more)
     for unit, (source, result) in FLAGS.items():
         if result in sent:
             past[unit] = _Past()
         elif source in sent:
             past[unit].read = []
+    return plan
 
 
 def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> After:

@@ -10,10 +10,9 @@ once. How much of a pair overlaps nobody has measured: pairs that no program sho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 
-from hexane.chips import Evidence, Generation
+from hexane.chips import Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operands_of
@@ -59,14 +58,13 @@ class PairPolicy:
         key = leader, follower
         if key not in self._known:
             first, second = _in_l2(leader), _in_l2(follower)
-            behind = copy(second)
-            behind.reads = Reads(SourceType.RESIDENT, FOLLOWS[leader.unit])
+            behind = second.but(reads=Reads(SourceType.RESIDENT, FOLLOWS[leader.unit]))
             pair = min(_in_patches(first, behind), key=self.price)
             self._known[key] = _gains((first, second), pair, self.price)
         return self._known[key]
 
 
-def pipeline_pairs(plans: Sequence[Plan], locks: PairPolicy) -> int:
+def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     """Lock every pair that can be and gains by it, first come first served; how many were locked."""
     count = 0
     free = True  # whether the task before leads or follows in no pair
@@ -76,8 +74,7 @@ def pipeline_pairs(plans: Sequence[Plan], locks: PairPolicy) -> int:
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
             made = min(_locked(leader, follower, i, locks.limits), key=locks.price, default=None)
             if made is not None and _gains((leader, follower), made, locks.price):
-                _take(leader, made[0])
-                _take(follower, made[1])
+                plans[i - 1 : i + 1] = made
                 count += 1
                 free = False
                 continue
@@ -97,14 +94,7 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    inside = copy(plan)
-    inside.src = inside.src2 = inside.dst = None
-    inside.reads = Reads(SourceType.RESIDENT)
-    return inside
-
-
-def _take(plan: Plan, replacement: Plan) -> None:
-    vars(plan).update(vars(replacement))
+    return plan.but(src=None, src2=None, dst=None, reads=Reads(SourceType.RESIDENT))
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
@@ -113,16 +103,19 @@ def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Ite
         return
     if leader.writes.type is not ResultType.STAYS:
         return
-    first, second = copy(leader), copy(follower)
-    if not _hands_over(first, second) and not (_exchange(second) and _hands_over(first, second)):
+    second: Plan | None = follower
+    if not _hands_over(leader, follower):
+        second = _exchanged(follower)
+    if second is None or not _hands_over(leader, second):
         return
-    second.reads = replace(second.reads, after=second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit])
+    after = second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
+    second = second.but(reads=replace(second.reads, after=after))
     if second.reads.after & After.ANYTHING:
         return
     if not is_shown(leader, follower):
-        second.evidence, second.note = Evidence.INFERRED, second.note or NOTE
+        second = second.inferred(second.note or NOTE)
     room = _passing(leader, index - 1) + _passing(follower, index)
-    for pair in _in_patches(first, second):
+    for pair in _in_patches(leader, second):
         if sum(_passing(plan, 0) for plan in pair) <= room and _apart(*pair, index):
             yield pair
 
@@ -131,13 +124,11 @@ def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
     """Both tasks in patches that they share: those of Apple's pairs, and those that the neural task has alone."""
     alone = (follower if leader.unit == "PE" else leader).shape[2]
     for s in dict.fromkeys((joint_shape(leader.wout, leader.hout), alone)):
-        pair = copy(leader), copy(follower)
-        for plan in pair:
-            if plan.unit == "PE":
-                plan.patch = joint_patch(s)
-            else:
-                plan.shape = (s, s, s)
-        yield pair
+        first, second = (
+            plan.but(patch=joint_patch(s)) if plan.unit == "PE" else plan.but(shape=(s, s, s))
+            for plan in (leader, follower)
+        )
+        yield first, second
 
 
 def can_pipeline(leader: Plan, follower: Plan, limits: Generation) -> bool:
@@ -184,19 +175,16 @@ def _hands_over(leader: Plan, follower: Plan) -> bool:
     return result.extents == read.extents and result.element == read.element and result.region == read.region
 
 
-def _exchange(plan: Plan) -> bool:
-    """Let the operands of a sum, product, maximum or minimum change places; False for other tasks."""
+def _exchanged(plan: Plan) -> Plan | None:
+    """A sum, product, maximum or minimum whose operands have changed places; None for other tasks."""
     if plan.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
-        return False
+        return None
     if plan.src2 is not None or plan.relu_second or plan.reads.type is SourceType.DMA_KEEP:
-        return False
-    plan.source, plan.source2 = plan.source2, plan.source
-    plan.broadcast1, plan.broadcast2 = plan.broadcast2, plan.broadcast1
+        return None
+    other = plan.but(source=plan.source2, source2=plan.source, broadcast1=plan.broadcast2, broadcast2=plan.broadcast1)
     if plan.reads.type is SourceType.DMA_STREAM:
-        plan.src2, plan.src2_hint = plan.src, plan.src_hint
-        plan.src, plan.src_hint = None, UNHINTED
-    plan.reads = replace(plan.reads, type=SourceType.RESIDENT)
-    return True
+        other = other.but(src2=plan.src, src2_hint=plan.src_hint, src=None, src_hint=UNHINTED)
+    return other.but(reads=replace(plan.reads, type=SourceType.RESIDENT))
 
 
 def _passing(plan: Plan, index: int) -> int:

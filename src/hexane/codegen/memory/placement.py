@@ -30,11 +30,11 @@ PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
 
 
-def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
-    """Rewrite the plans so that values stay in L2; those that stay."""
-    plans, room = program.plans, room_of(program)
+def keep_in_l2(program: ResidencyProgram) -> tuple[list[Plan], list[ResidentValue]]:
+    """The plans with values that stay in L2, and these."""
+    plans, room = list(program.plans), room_of(program)
     if len(plans) < 2:
-        return []
+        return plans, []
     residents, (choice, pairs) = program.held, program.choice
     stays: list[ResidentValue] = []
     movers: set[int] = set()
@@ -56,7 +56,7 @@ def keep_in_l2(program: ResidencyProgram) -> list[ResidentValue]:
             zone_of(first, last).place_groups()
             movers |= set(range(first, min(last + 2, len(plans))))
     hazards.settle(plans, movers, in_order=program.policy.between)
-    return stays
+    return plans, stays
 
 
 def _zones(
@@ -90,7 +90,7 @@ class _Zone:
 
     first: int
     last: int
-    plans: Sequence[Plan]
+    plans: list[Plan]
     held: ResidentOperands
     room: int
     runs: list[tuple[int, int]]
@@ -228,53 +228,49 @@ class _Zone:
         return min(live, key=lambda v: (v.key in self.program.first, v.worth, -v.first))
 
     def _write(self, values: Sequence[ResidentValue]) -> None:
+        plans = self.plans
         for cluster, block in self.clusters:
             for end in cluster.ends:
-                plan = self.plans[end.index]
-                plan.put(end.side, plan.region(end.side).at(end.region.base + block.base - cluster.start))
+                plan = plans[end.index]
+                at = end.region.base + block.base - cluster.start
+                plans[end.index] = plan.put(end.side, plan.region(end.side).at(at))
         over = {after for _, after in self.pairs}
         for value in values:
             base = self.blocks[value].base
             if value in over:
                 for end in value.ends:
-                    if end.side == RESULT and self.plans[end.index].unit == "PE":
-                        _infer(self.plans[end.index], IN_PLACE)
+                    if end.side == RESULT and plans[end.index].unit == "PE":
+                        plans[end.index] = _inferred(plans[end.index], IN_PLACE)
             for end, region in zip(value.ends, value.regions):
-                make_resident(self.plans[end.index], end, region.at(base + region.base), value)
+                plans[end.index] = resident(plans[end.index], end, region.at(base + region.base), value)
         for i, fit in self.fits.items():
-            streaming.settle(self.plans[i], fit)
+            plans[i] = streaming.settled(plans[i], fit)
         for value in values:
             for i in range(value.first, value.last):
-                plan = self.plans[i]
-                plan.holds |= not plan.dst_staged  # a staging producer ends a group, its pair follows
+                if not plans[i].holds and not plans[i].dst_staged:  # a staging producer ends a group, its pair follows
+                    plans[i] = plans[i].but(holds=True)
 
 
-def make_resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> None:
-    """Let one operand be found in L2, or the result be left there."""
-    if end.side == RESULT:
-        plan.result = region
-        if value.written:
-            plan.writes = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
-            _infer(plan, BOTH_WAYS)
-        else:
-            plan.writes = Writes(after=plan.writes.after)
-            plan.dst = plan.dst_hint = None
+def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:
+    """The task with one operand that it finds in L2, or its result left there."""
+    if end.side == RESULT and value.written:
+        plan = plan.but(result=region, writes=Writes(ResultType.DMA_KEEP, after=plan.writes.after))
+        plan = _inferred(plan, BOTH_WAYS)
+    elif end.side == RESULT:
+        plan = plan.but(result=region, writes=Writes(after=plan.writes.after), dst=None, dst_hint=None)
     elif end.side == SECOND:
-        plan.source2, plan.src2 = region, None
+        plan = plan.but(source2=region, src2=None)
         if plan.note.startswith(OWN_DMA):
-            plan.note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
-            plan.evidence = Evidence.INFERRED if plan.note else Evidence.APPLE
+            note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
+            plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
     elif any(end is value.ends[place] for place in value.loaders):
-        plan.source, plan.reads = region, Reads(SourceType.DMA_KEEP, plan.reads.after)
+        plan = plan.but(source=region, reads=Reads(SourceType.DMA_KEEP, plan.reads.after))
     else:
-        plan.source, plan.src = region, None
-        plan.reads = Reads(SourceType.RESIDENT, plan.reads.after)
+        plan = plan.but(source=region, src=None, reads=Reads(SourceType.RESIDENT, plan.reads.after))
         if not plan.fat_tile and end.dma is not None and plan.tile < plan.hout:
-            plan.tile, plan.read_rows = plan.hout, 0
-    if end.dma is not None and not value.is_whole(end):
-        _infer(plan, PART_OF_IT)
+            plan = plan.but(tile=plan.hout, read_rows=0)
+    return _inferred(plan, PART_OF_IT) if end.dma is not None and not value.is_whole(end) else plan
 
 
-def _infer(plan: Plan, note: str) -> None:
-    plan.evidence = Evidence.INFERRED
-    plan.note = f"{OWN_DMA}; {note}" if plan.note == OWN_DMA else plan.note or note
+def _inferred(plan: Plan, note: str) -> Plan:
+    return plan.inferred(f"{OWN_DMA}; {note}" if plan.note == OWN_DMA else plan.note or note)

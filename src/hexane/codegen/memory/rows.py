@@ -6,7 +6,6 @@ above or below. Every row comes out with the bits that it has in the whole task.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from hexane.codegen import tasks
@@ -70,21 +69,17 @@ def second_moves(plan: Plan) -> bool:
 def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
-    piece = copy(plan)
-    piece.h, piece.hout, piece.tile, piece.read_rows = source.height, rows.height, rows.height, 0
-    piece.src, piece.src2, piece.dst = src, src2, dst
-    piece.macs = plan.macs * rows.height // plan.hout
+    macs = plan.macs * rows.height // plan.hout
+    piece = plan.but(src=src, src2=src2, dst=dst, macs=macs, read_rows=0)
+    piece = piece.but(h=source.height, hout=rows.height, tile=rows.height)
     if plan.unit == "PE":
-        piece.patch = pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2)
-        return piece
-    piece.py = max(0, plan.py - rows.first * plan.sy)
+        return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))
+    piece = piece.but(py=max(0, plan.py - rows.first * plan.sy))
     if plan.out_trans:
-        tasks.choose_shape(target, piece)
-        end = tasks.ne_source(target, piece, 0, after=plan.reads.after)
-        tasks.streams_out(target, piece, end, explicit=False, after=plan.writes.after)
-        return piece
+        piece, end = tasks.ne_source(target, tasks.choose_shape(target, piece), 0, after=plan.reads.after)
+        return tasks.streams_out(target, piece, end, explicit=False, after=plan.writes.after)
     pref, low, s = plan.shape
     if s:
         s = min(s, largest_shape(plan.wout, rows.height))
-        piece.shape = (s, s, s) if pref == low == plan.shape[2] else (pref, low, s)
+        piece = piece.but(shape=(s, s, s) if pref == low == plan.shape[2] else (pref, low, s))
     return piece

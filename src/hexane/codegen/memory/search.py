@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from copy import copy
 from dataclasses import dataclass
 
 from hexane.codegen.memory.analysis import StripeAnalysis
 from hexane.codegen.memory.facts import BOTH, OFF
-from hexane.codegen.memory.placement import make_resident
+from hexane.codegen.memory.placement import resident
 from hexane.codegen.memory.selection import ResidencyProgram, room_of
 from hexane.codegen.memory.striping import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, StripedRun, Striping
 from hexane.codegen.memory.traffic import Cost, Price, total
@@ -168,11 +167,11 @@ def _all_resident(program: ResidencyProgram) -> list[Plan]:
     """The tasks with the operands in L2 that are chosen to be there, as far as their prices go: wherever they are."""
     made, facts = list(program.plans), program.facts
     bits = found_in_l2(program.choice[0], len(made))
-    new = {i: copy(made[i]) for i, found in enumerate(bits) if found and found not in facts[i].turned}
+    new = {i: made[i] for i, found in enumerate(bits) if found and found not in facts[i].turned}
     for value in program.choice[0] if new else ():
         for end, region in zip(value.ends, value.regions):
             if end.index in new:
-                make_resident(new[end.index], end, region, value)
+                new[end.index] = resident(new[end.index], end, region, value)
     for i, plan in new.items():
         facts[i].turned[bits[i]] = plan
     return [facts[i].turned[found] if found else made[i] for i, found in enumerate(bits)]

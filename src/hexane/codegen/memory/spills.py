@@ -76,7 +76,7 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], residents: Sequen
                 count.written += moves[end.side]
             else:
                 count.read += moves[end.side]
-            count.causes.append(_cause(program, key, key in stay))
+            count.causes.append(_cause(program, plans, key, key in stay))
         if plan.kernel is not None and plan.kernel.source is not None:
             key = program.identity(plan.kernel.source, i)
             count = _count(counts, key, plan)
@@ -104,22 +104,22 @@ def _count(counts: dict[Hashable, _Count], key: Hashable, plan: Plan) -> _Count:
     return counts[place]
 
 
-def _cause(program: ResidencyProgram, key: Hashable, stays: bool) -> tuple[Cause, str]:
+def _cause(program: ResidencyProgram, plans: Sequence[Plan], key: Hashable, stays: bool) -> tuple[Cause, str]:
     value = program.tensors.get(key)
     if isinstance(value, str) or value is None:
         return Cause.FORM, value or "its rows come band by band"
-    if not _fits_alone(program, value):
+    if not _fits_alone(program, plans, value):
         return Cause.SIZE, ""
     choice = {other.key for other in program.choice[0]}
     return (Cause.ROOM, "") if stays or key not in choice else (Cause.ADDRESS, "")
 
 
-def _fits_alone(program: ResidencyProgram, value: ResidentValue) -> bool:
+def _fits_alone(program: ResidencyProgram, plans: Sequence[Plan], value: ResidentValue) -> bool:
     """True where the value has room beside the other operands of its own tasks, in their lowest tiles."""
     mine = {(end.index, end.side) for end in value.ends}
     for i in {end.index for end in value.ends}:
-        plan = program.plans[i]
-        passing = [end for end in program.held.ends[i] if (i, end.side) not in mine and not stays_in_l2(plan, end)]
+        ends = (end for end in program.held.ends[i] if (i, end.side) not in mine)
+        passing = [end for end in ends if not stays_in_l2(plans[i], end)]
         if value.size + sum(program.least(i, end.side) for end in passing) + 2 * SPARE > room_of(program):
             return False
     return True

@@ -6,10 +6,8 @@ They take what room a task finds beside the values that stay; a task that finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
-from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.memory.arena import Arena, ArenaBlock
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held
@@ -79,11 +77,9 @@ def step(plan: Plan) -> int:
 def replace_tile(plan: Plan, tile: int) -> Plan:
     if tile == plan.tile:
         return plan
-    twin = copy(plan)
-    twin.tile = tile
     if plan.unit == "NE" and plan.writes.type is ResultType.DMA_STREAM:
-        twin.writes = replace(plan.writes, automatic=True)
-    return twin
+        return plan.but(tile=tile, writes=replace(plan.writes, automatic=True))
+    return plan.but(tile=tile)
 
 
 def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = False) -> Fit | None:
@@ -151,16 +147,15 @@ def _bases(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, index: int) ->
     return bases if at <= arena.room else None
 
 
-def settle(plan: Plan, fit: Fit) -> None:
-    """Move the operands, and cut the task where it has to be."""
+def settled(plan: Plan, fit: Fit) -> Plan:
+    """The task with its operands moved, cut where it has to be."""
     if fit.tile != plan.tile:
-        plan.tile = fit.tile
+        plan = replace_tile(plan, fit.tile)
         if plan.unit == "NE":
             _, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
-            plan.read_rows = max(0, read - plan.h)
-            if plan.writes.type is ResultType.DMA_STREAM and not plan.writes.automatic:
-                plan.writes = replace(plan.writes, automatic=True)
-        plan.evidence, plan.note = Evidence.INFERRED, plan.note or "a tile height that leaves room for other values"
+            plan = plan.but(read_rows=max(0, read - plan.h))
+        plan = plan.inferred(plan.note or "a tile height that leaves room for other values")
     for side, base in fit.bases.items():
         automatic = side == RESULT and plan.writes.automatic
-        plan.put(side, Region(base) if automatic else plan.region(side).at(base))
+        plan = plan.put(side, Region(base) if automatic else plan.region(side).at(base))
+    return plan

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hexane.cached import cached_property
-from hexane.chips import Evidence
 from hexane.codegen.memory.facts import OFF
 from hexane.codegen.memory.layout import Grid, RowLayout
 from hexane.codegen.memory.rows import Rows, by_rows, cut, second_moves, source_of
@@ -177,8 +176,7 @@ class StripeTasks:
             for i in range(self.first, self.last + 1):
                 if i in rows:
                     plan = self._plan(i, rows[i], parts, inner)
-                    plan.evidence, plan.note = Evidence.INFERRED, plan.note or NOTE
-                    striped.plans.append(plan)
+                    striped.plans.append(plan.inferred(plan.note or NOTE))
                     striped.origins.append(i)
         return striped
 
@@ -210,7 +208,7 @@ class StripeTasks:
 
 
 def _walk(plan: Plan, side: str) -> Dma:
-    dma = {SOURCE: plan.src, SECOND: plan.src2, RESULT: plan.dst}[side]
+    dma = plan.dma(side)
     assert dma is not None
     return dma
 

@@ -7,12 +7,10 @@ source that they share is one more value that may stay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 
 from hexane.codegen.memory.clusters import ResidentOperands
 from hexane.codegen.operands import SOURCE
-from hexane.codegen.operations import SourceType
 from hexane.codegen.plan import Plan
 from hexane.codegen.tasks import STARTS, by_dma
 
@@ -46,9 +44,5 @@ def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, fir
 
 
 def _alone(plan: Plan, keeper: Plan) -> Plan:
-    single = copy(plan)
-    single.src, single.src_hint, single.holds = keeper.src, keeper.src_hint, False
-    single.reads = by_dma(STARTS)
-    single.writes = replace(plan.writes, after=plan.writes.after | STARTS)
-    assert single.reads.type is SourceType.DMA_STREAM
-    return single
+    writes = replace(plan.writes, after=plan.writes.after | STARTS)
+    return plan.but(src=keeper.src, src_hint=keeper.src_hint, holds=False, reads=by_dma(STARTS), writes=writes)

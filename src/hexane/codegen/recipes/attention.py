@@ -78,35 +78,34 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     copy = fragment.plans[0]
 
     turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True, src=k.walk())
-    tasks.choose_shape(fragment.target, turn)
+    turn = tasks.choose_shape(fragment.target, turn)
     base = line + size
-    end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
-    turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
+    turn, end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
+    turn = turn.but(reads=turn.reads.waiting(matmul.hazard(base + columns, end, copy)))
     target = Region(base, odd, columns, columns)
     fragment.stay(turn, target, after=After.NE | matmul.hazard(base, base + columns, copy))
 
     scores = matmul.kernel_product(fragment.target, staged, m, q.k, n, scale)
-    scores.dtid = 0
-    matmul.choose_joint_shape(fragment.target, scores)
-    tasks.resident(scores, target, After.FOLLOWS_NE)
-    fragment.stay(scores, region, after=After.NOTHING)
+    scores = scores.but(dtid=0)
+    scores = matmul.choose_joint_shape(fragment.target, scores)
+    scores = tasks.resident(scores, target, After.FOLLOWS_NE)
+    scores = fragment.stay(scores, region, after=After.NOTHING)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=turned_values)
     if turned_values:
-        top.patch = joint_patch(scores.shape[2])
-    tasks.resident(top, region, After.FOLLOWS_NE)
+        top = top.but(patch=joint_patch(scores.shape[2]))
+    top = tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, (m, n), region, region, vector, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turned_values)
     row = align(2 * lanes * n, 64)
     total = m // lanes * row
-    weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
+    walk = replace(staged, row=row, plane=row, depth=total, group=total)
     if n != q.k:
-        weights.dst = replace(weights.dst, buffer=fragment.workspace(total))
-    else:
-        weights.dst_hint = WriteHint.ALLOC
-    tasks.resident(weights, vector, After.FOLLOWS_PE, second=region)
+        walk = replace(walk, buffer=fragment.workspace(total))
+    weights = weights.but(dst=walk, dst_hint=WriteHint.ALLOC if n == q.k else None)
+    weights = tasks.resident(weights, vector, After.FOLLOWS_PE, second=region)
     fragment.send(weights, line + size, explicit=False, after=After.NOTHING)
-    last = matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes, settled=not turned_values)
+    last = matmul.ComputedProduct(len(fragment.plans) - 1, walk, v, out, m, n, lanes, settled=not turned_values)
     matmul.compute(fragment, last)

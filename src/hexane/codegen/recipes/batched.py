@@ -90,35 +90,35 @@ def _product(
             source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
         plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
-        plan.ocg = ceil_log2(lanes)
-        plan.cores_log2 = min(4, ceil_log2(ceil_div(m, lanes)))
-        plan.kernel = replace(kernel, offset=kernel.offset + first * kernel.group_stride)
-        plan.dst = _rows(y).moved(first * y.plane)
-        plan.macs = each * m * n * k
+        plan = plan.but(ocg=ceil_log2(lanes), cores_log2=min(4, ceil_log2(ceil_div(m, lanes))))
+        plan = plan.but(kernel=replace(kernel, offset=kernel.offset + first * kernel.group_stride))
+        plan = plan.but(dst=_rows(y).moved(first * y.plane), macs=each * m * n * k)
         last = first == batch - each
         if region is not None:
-            tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
-            tasks.resident(plan, replace(region, base=first * region.group), After.NE_RESULT if last else After.NOTHING)
-            plan.result, plan.writes = Region(end), l2.AUTOMATIC
-            plan.holds = first > 0
+            plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+            plan = tasks.resident(
+                plan, replace(region, base=first * region.group), After.NE_RESULT if last else After.NOTHING
+            )
+            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC, holds=first > 0)
         else:
-            _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
+            plan = _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
         fragment.add(plan)
     if batch > 1 and ((lanes < SCRATCH_LANES and staging is not None) or (turned_y and staging is None)):
         fragment.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
 
 
-def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging: Plan | None, *, starts: bool) -> None:
+def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging: Plan | None, *, starts: bool) -> Plan:
     """The second operand straight from memory; ``starts``: the first product of its batches."""
-    plan.src = source
-    tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
+    plan = plan.but(src=source)
+    plan = tasks.choose_shape(target, plan, weighted=True)
     after = After.NOTHING
     if starts and source.interleave == 1:
         after = tasks.STARTS if staging is None else After.NE
-    end = tasks.ne_source(target, plan, 0, after=after)
-    tasks.streams_out(target, plan, end, explicit=False, after=after)
+    plan, end = tasks.ne_source(target, plan, 0, after=after)
+    plan = tasks.streams_out(target, plan, end, explicit=False, after=after)
     if starts and staging is not None and staging.unit == "PE":
-        behind_staging(plan, end, staging)
+        plan = behind_staging(plan, end, staging)
+    return plan
 
 
 def _from_surface(target: Target, x: Tensor, m: int, k: int) -> TaskKernel:
@@ -146,14 +146,13 @@ def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, transposed
         plan = tasks.copy_plan(fragment.target, k, 1, m, groups=x.n, out_trans=True)
     else:
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
-    plan.src, plan.dst = _rows(x), walk
+    plan = plan.but(src=_rows(x), dst=walk)
     if transposed:
-        end = fragment.bring(plan, 0)
+        plan, end = fragment.bring(plan, 0)
     else:
-        end = tasks.pe_source(plan, 0)
+        plan, end = tasks.pe_source(plan, 0)
     fragment.need_room(end + l2.RESULT_ROOM, f"an operand of {x.h} x {x.w}")
-    tasks.streams_out(fragment.target, plan, end, explicit=False)
-    return plan
+    return tasks.streams_out(fragment.target, plan, end, explicit=False)
 
 
 def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> TaskKernel:
@@ -179,17 +178,17 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     if w.n * size + n * l2.ne_window(k) > fragment.limits.l2_bytes:
         return None, 0
     plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w))
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     region = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
     after = After.NOTHING if staging is not None else tasks.STARTS
-    end = tasks.ne_source(fragment.target, plan, start, after=after)
-    tasks.stays(plan, region, after=after)
+    plan, end = tasks.ne_source(fragment.target, plan, start, after=after)
+    plan = tasks.stays(plan, region, after=after)
     if staging is not None and staging.unit == "PE":
-        plan.reads = plan.reads.waiting(hazard(start, end, staging))
-        plan.writes = plan.writes.waiting(hazard(0, start, staging))
+        plan = plan.but(reads=plan.reads.waiting(hazard(start, end, staging)))
+        plan = plan.but(writes=plan.writes.waiting(hazard(0, start, staging)))
     elif staging is not None:
-        plan.reads = plan.reads.waiting(After.NE_RESULT)
+        plan = plan.but(reads=plan.reads.waiting(After.NE_RESULT))
     fragment.add(plan)
     return region, start
 
@@ -203,7 +202,7 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
     plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w), dst=walk)
-    end = fragment.bring(plan, 0)
+    plan, end = fragment.bring(plan, 0)
     fragment.need_room(end + l2.RESULT_ROOM, f"an operand of {w.h} x {w.w}")
     fragment.send(plan, end, explicit=False)
     return walk

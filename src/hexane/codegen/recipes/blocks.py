@@ -42,10 +42,9 @@ class KernelWindow:
     top: int
     left: int
 
-    def set_on(self, plan: Plan) -> None:
+    def set_on(self, plan: Plan) -> Plan:
         """Make it the window of a plan."""
-        plan.kw, plan.kh, plan.sx, plan.sy = self.kw, self.kh, self.sx, self.sy
-        plan.px, plan.py = self.left, self.top
+        return plan.but(kw=self.kw, kh=self.kh, sx=self.sx, sy=self.sy, px=self.left, py=self.top)
 
 
 @dataclass(frozen=True)
@@ -167,12 +166,11 @@ class Convolution:
         """The task of image ``n``: dimensions, window, walks and the epilogue."""
         x, y, window = self.x, self.y, self.window
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
-        window.set_on(plan)
-        plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
-        plan.acc_bias = self.uniform
-        apply(self.epilogue, plan)
+        plan = window.set_on(plan)
+        plan = plan.but(src=x.dma(n * x.batch), dst=y.dma(n * y.batch), acc_bias=self.uniform)
+        plan = apply(self.epilogue, plan)
         if self.epilogue.store:
-            plan.out_format = BYTE_FORMATS[self.epilogue.store]
+            plan = plan.but(out_format=BYTE_FORMATS[self.epilogue.store])
         return plan
 
 
@@ -229,8 +227,8 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     """L2 places of the tasks that share a source: the first keeps it, unless the map is tiled or streamed (§7.6)."""
     first = plans[0]
     if len(plans) == 1:
-        end = tasks.ne_source(fragment.target, first, 0)
-        fragment.send(first, end)
+        first, end = tasks.ne_source(fragment.target, first, 0)
+        first = fragment.send(first, end)
         return
     channel = l2.channel_stride(first.w)
     fits = (
@@ -239,22 +237,19 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     )
     if not fits:
         for plan in plans:
-            end = tasks.ne_source(fragment.target, plan, 0)
+            plan, end = tasks.ne_source(fragment.target, plan, 0)
             fragment.send(plan, end)
         return
-    end = tasks.ne_source(fragment.target, first, 0, keep=True)
-    tasks.streams_out(fragment.target, first, end, explicit=False)
-    first.holds = True
-    fragment.add(first)
+    first, end = tasks.ne_source(fragment.target, first, 0, keep=True)
+    first = tasks.streams_out(fragment.target, first, end, explicit=False)
+    first = first.but(holds=True)
+    first = fragment.add(first)
     region = replace(first.source, group=0)
     for i, plan in enumerate(plans[1:], 1):
-        plan.src = None
-        tasks.choose_shape(
-            fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0
-        )
-        tasks.resident(plan, region)
-        plan.result, plan.writes = Region(end), l2.AUTOMATIC
-        plan.holds = i < len(plans) - 1
+        plan = plan.but(src=None)
+        plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+        plan = tasks.resident(plan, region)
+        plan = plan.but(result=Region(end), writes=l2.AUTOMATIC, holds=i < len(plans) - 1)
         fragment.add(plan)
 
 
@@ -269,14 +264,12 @@ def dense_block(
     part = product.rows(block)
     cin, coded = part.k, part.weights
     plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
-    plan.mac = MAC_CONV.biased(part.bias is not None)
-    plan.cores_log2 = block.cores_log2
-    plan.macs = block.count * cin * width * height
-    plan.acc_bias = part.uniform
-    apply(part.epilogue, plan)
+    plan = plan.but(mac=MAC_CONV.biased(part.bias is not None), cores_log2=block.cores_log2)
+    plan = plan.but(macs=block.count * cin * width * height, acc_bias=part.uniform)
+    plan = apply(part.epilogue, plan)
     head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
     small = is_small_source(target, width, height, align(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
-    plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
+    plan = plan.but(ocg=output_group(block.lanes, small=small, transposed=out_trans))
     layout = KernelLayout(
         block.count,
         cin,
@@ -285,6 +278,5 @@ def dense_block(
         bias=part.bias is not None,
         table=part.epilogue.table is not None,
     )
-    plan.kernel = packed(target, layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue)
-    coded.mark(plan)
-    return plan
+    plan = plan.but(kernel=packed(target, layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue))
+    return coded.mark(plan)

@@ -44,8 +44,7 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
     if source.n != out.n:
         raise UnsupportedError("a tile along the batch", code=Reason.BATCH)
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=axes)
-    plan.pe = COPY.with_relu(len(ops) == 2)
-    widen(fragment, plan, source, out)
+    widen(fragment, plan.but(pe=COPY.with_relu(len(ops) == 2)), source, out)
     return fragment
 
 
@@ -61,7 +60,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
     fragment.add(unary.pe_stream(context.target, plan, source, out))
     if x.dtype == "int8":
-        plan.in_format = Element.INT8
+        fragment.change(-1, in_format=Element.INT8)
         fragment.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
     return fragment
 
@@ -72,8 +71,8 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment, plan = Fragment(context), unary.copy_of(context.target, x)
-    plan.out_format = Element.UINT8
-    unary.set_table(plan, "equals_zero")
+    plan = plan.but(out_format=Element.UINT8)
+    plan = unary.set_table(plan, "equals_zero")
     fragment.add(unary.ne_stream(context.target, plan, x, y))
     return fragment
 
@@ -113,45 +112,42 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
     half = Region(channel, channel, channel, channel)
     size = out.h * channel
     kept_base = channel + size
-    masks = []
     for i, (table, operand) in enumerate(halves):
         plan = (
             unary.copy_of(fragment.target, cond)
             if by_row
             else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, in_format=Element.UINT8)
         )
-        plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
-        unary.set_table(plan, table)
-        masks.append(plan)
+        plan = plan.but(in_format=Element.UINT8, mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
+        plan = unary.set_table(plan, table)
         if i == 0:
-            plan.src = cond.dma()
-            kept_end = fragment.bring(plan, kept_base, keep=True)
-            tasks.stays(plan, mask)
+            plan = plan.but(src=cond.dma())
+            plan, kept_end = fragment.bring(plan, kept_base, keep=True)
+            plan = tasks.stays(plan, mask)
+            whole = replace(plan.source, group=0)
             second_at, base = kept_end, channel
         else:
-            tasks.resident(plan, replace(masks[0].source, group=0))
-            tasks.stays(plan, mask, after=After.PE_SOURCE)
+            plan = tasks.resident(plan, whole)
+            plan = tasks.stays(plan, mask, after=After.PE_SOURCE)
             base = _apart(channel, channel + size)
             second_at = base + size
         fragment.add(plan)
         product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
-        product.broadcast1 = Axes.H if by_row else Axes.NONE
-        product.transpose1 = product.transpose_out = not by_row
-        product.src = operand.dma()
-        end = tasks.pe_source(product, second_at, after=After.NOTHING)
-        product.source, product.source2, product.src, product.src2 = mask, product.source, None, product.src
+        product = product.but(broadcast1=Axes.H if by_row else Axes.NONE)
+        product = product.but(transpose1=not by_row, transpose_out=not by_row, src=operand.dma())
+        product, end = tasks.pe_source(product, second_at, after=After.NOTHING)
+        product = product.but(source=mask, source2=product.source, src=None, src2=product.src)
         if i == 0:
-            product.reads = Reads(after=After.FOLLOWS_NE)
+            product = product.but(reads=Reads(after=After.FOLLOWS_NE))
         else:
             overlap = second_at < kept_end and kept_base < end
-            product.reads = Reads(after=After.NE if overlap else After.NE_RESULT)
+            product = product.but(reads=Reads(after=After.NE if overlap else After.NE_RESULT))
         fragment.stay(product, replace(half, base=base), after=After.NOTHING)
     total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
-    total.transpose1 = total.transpose2 = not by_row
-    total.dst = out.dma()
+    total = total.but(transpose1=not by_row, transpose2=not by_row, dst=out.dma())
     regions = [channel, base]
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
-    tasks.resident(total, replace(half, base=first), After.PE_RESULT, second=replace(half, base=second))
+    total = tasks.resident(total, replace(half, base=first), After.PE_RESULT, second=replace(half, base=second))
     fragment.send(total, base + size, after=After.NOTHING)
 
 
@@ -168,7 +164,7 @@ def _select_through_scratch(fragment: Fragment, cond: Tensor, a: Tensor, b: Tens
     for table, operand in (("not_zero", a), ("equals_zero", b)):
         mask = fragment.tensor(*cond.shape)
         plan = unary.copy_of(fragment.target, cond)
-        unary.set_table(plan, table)
+        plan = unary.set_table(plan, table)
         fragment.add(unary.ne_stream(fragment.target, plan, cond, mask))
         product = fragment.tensor(*out.shape)
         operands = combine(fragment, "mul", operand, mask, product)

@@ -7,11 +7,10 @@ sizes and kernels by the same rules, INFERRED.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
-from hexane.codegen import l2, tasks
+from hexane.codegen import l2
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.memory.chain import ChainStay, ChainTasks, Use
@@ -59,23 +58,18 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
     for i, plan in enumerate(plans):
         stays: dict[str, Use] = {}
         if before is not None:
-            stays["source"], plan.source = before
-            plan.src = None
-            plan.reads = Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING)
-            plan.shape = BYTES_TO_BYTES if i < last else BYTES_TO_FP16
-            plan.power_category = IN_BYTES if i < last else 0
+            stays["source"], region = before
+            plan = plan.but(src=None, source=region, reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING))
+            plan = plan.but(shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16)
+            plan = plan.but(power_category=IN_BYTES if i < last else 0)
         if i < last:
             region = _kept(plan, plans[i + 1], BYTES_TO_BYTES if i + 1 < last else BYTES_TO_FP16)
             stay = stays["result"] = ChainStay(plan.hout * region.row, plan.hout * plan.cout * plan.wout)
-            plan.result, plan.writes, plan.dst = region, STAYS, None
+            plan = plan.but(result=region, writes=STAYS, dst=None)
             before = stay, region
         chain.add(plan, **stays)
-    first = chain.plans[0]
     chain.settle()
-    first.reads = replace(first.reads, after=tasks.STARTS)
-    first.writes = replace(first.writes, after=tasks.STARTS)
-    for plan in chain.plans:
-        fragment.add(plan)
+    fragment.add(*chain.plans)
     if not (context.target.name == "h16g" and all(plan.kw == plan.kh == 1 for plan in plans)):
         fragment.evidence(Evidence.INFERRED, "bytes between convolutions, as on M4 with 1x1 kernels")
     return fragment
@@ -89,8 +83,7 @@ def _plan(layer: tuple[Op, ...], context: Context) -> Plan:
     (plan,) = alone.plans
     if plan.tile != plan.hout:
         raise UnsupportedError("a map of bytes that is computed in tiles", code=Reason.MEMORY)
-    plan.evidence, plan.note = Evidence.APPLE, ""
-    return plan
+    return plan.but(evidence=Evidence.APPLE, note="")
 
 
 def _kept(plan: Plan, reader: Plan, shape: tuple[int, int, int]) -> Region:

@@ -76,10 +76,10 @@ def scores(work: ChainWork, run: tuple[Op, ...]) -> None:
     assert x.kernel is not None and source.columns is not None
     channel, pitch = source.columns.pitch, l2.channel_stride(y.m)
     plan = kernel_product(work.target, x.kernel, x.m, x.k, y.m, Epilogue.of(run).scale)
-    choose_joint_shape(work.target, plan)
-    plan.source = Region(0, channel, x.k * channel, x.k * channel)
-    plan.reads = Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
-    plan.result = Region(0, pitch, x.m * pitch, x.m * pitch)
+    plan = choose_joint_shape(work.target, plan)
+    plan = plan.but(source=Region(0, channel, x.k * channel, x.k * channel))
+    plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
+    plan = plan.but(result=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.m)
     out.writer, out.view = work.chain.add(plan, source=source.columns.stay, result=stay), MatrixView.ROWS
     out.rows = MatrixPlace(stay, pitch)
@@ -93,8 +93,7 @@ def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
     x.kernel = kernel_walk(work, x.m, x.k)
     size = x.m * x.rows.pitch
     plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.UNARY, dst=x.kernel, patch=pe_patch(x.k, 1, operands=1))
-    plan.source, plan.reads = Region(0, x.rows.pitch, size, size), Reads()
-    plan.writes = l2.AUTOMATIC
+    plan = plan.but(source=Region(0, x.rows.pitch, size, size), reads=Reads(), writes=l2.AUTOMATIC)
     work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
 
 
@@ -107,17 +106,16 @@ def input_softmax(work: ChainWork, op: Op) -> None:
     part = Fragment(work.context)
     whole = replace(work.context.tensor(op.arg("x")), n=1, c=1, h=m, w=k)
     rows_as_channels(part, whole, whole)
-    *_, last = part.plans
     minus = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
     pitch, end = minus.result.row, minus.source2.base
     stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
-    last.result, last.writes, last.dst = minus.result, STAYS, None
+    part.change(-1, result=minus.result, writes=STAYS, dst=None)
     for plan in part.plans:
         stays: dict[str, Use] = {}
         for side in (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
             base = plan.region(side).base
             stays[side] = (stay, base) if base < end else (top, base - end)
-        plan.reads = replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+        plan = plan.but(reads=replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE)))
         out.writer = work.chain.add(plan, **stays)
     out.rows, out.view = MatrixPlace(stay, pitch, minus.result.base), MatrixView.MAP
 
@@ -142,35 +140,35 @@ def row_softmax(work: ChainWork, op: Op) -> None:
         plan = Plan(
             "PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, transpose_out=turns, patch=pe_patch(k, 1, operands=1)
         )
-        plan.pad_lowest = operation is MAXIMUM
-        plan.source, plan.reads, plan.result = region, Reads(after=after), values
+        plan = plan.but(pad_lowest=operation is MAXIMUM, source=region, reads=Reads(after=after), result=values)
         stay = ChainStay(values.row, 2 * m, VECTOR)
         work.chain.add(plan, source=place, result=stay)
         return stay
 
     top = reduce(MAXIMUM, work.follows(x, MatrixView.ROWS, unit="NE"))
     if turns and not x.copied:
-        work.chain.plans[-1].patch = joint_patch(work.chain.plans[x.writer].shape[2])
+        patch = joint_patch(work.chain.plans[x.writer].shape[2])
+        work.chain.plans[-1] = work.chain.plans[-1].but(patch=patch)
     minus, power = difference(k, 1, m, broadcast2=Axes.W, transpose2=turns), exponential(work.target, m, 1, k)
-    minus.source, minus.source2, minus.result, minus.reads = region, values, region, Reads()
-    lock(minus, power)
+    minus = minus.but(source=region, source2=values, result=region, reads=Reads())
+    minus, power = lock(minus, power)
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(minus, source=before, source2=top, result=place)
-    power.source, power.result = region, region
-    power.reads = Reads(after=After.FOLLOWS_PE)
+    power = power.but(source=region, result=region, reads=Reads(after=After.FOLLOWS_PE))
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(power, source=before, result=place)
     total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
     scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turns)
-    scale.patch = pe_patch(k, 1, operands=2)
-    scale.source, scale.source2, scale.reads = values, region, Reads(after=After.FOLLOWS_PE)
+    scale = scale.but(patch=pe_patch(k, 1, operands=2))
+    scale = scale.but(source=values, source2=region, reads=Reads(after=After.FOLLOWS_PE))
     stays: dict[str, Use] = {"source": total, "source2": place}
     if product.arg("y") in work.matrices:
-        out.kernel = scale.dst = kernel_walk(work, m, k)
-        scale.writes = l2.AUTOMATIC
+        out.kernel = kernel_walk(work, m, k)
+        scale = scale.but(dst=out.kernel, writes=l2.AUTOMATIC)
     else:
         place = stays["result"] = ChainStay(size, 2 * m * k, over=place)
-        scale.result, out.rows = region, MatrixPlace(place, x.rows.pitch)
+        out.rows = MatrixPlace(place, x.rows.pitch)
+        scale = scale.but(result=region)
     out.writer, out.view = work.chain.add(scale, **stays), MatrixView.ROWS
 
 
@@ -191,9 +189,9 @@ def _by_rows(work: ChainWork, x: ChainMatrix, y: ChainMatrix, out: ChainMatrix, 
     assert x.kernel is not None
     pitch, size = work.pitch_for(op.output, y.k), y.m * y.rows.pitch
     plan = kernel_product(work.target, x.kernel, x.m, y.m, y.k, 1.0)
-    choose_joint_shape(work.target, plan)
-    plan.source, plan.reads = Region(0, y.rows.pitch, size, size), Reads()
-    plan.result = Region(0, pitch, x.m * pitch, x.m * pitch)
+    plan = choose_joint_shape(work.target, plan)
+    plan = plan.but(source=Region(0, y.rows.pitch, size, size), reads=Reads())
+    plan = plan.but(result=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.k)
     out.writer, out.view = work.chain.add(plan, source=y.rows.use, result=stay), MatrixView.ROWS
     out.rows = MatrixPlace(stay, pitch)
@@ -204,13 +202,13 @@ def _by_columns(work: ChainWork, op: Op, y: ChainMatrix, out: ChainMatrix) -> No
     assert y.kernel is not None and source.columns is not None
     m, channel = source.m, source.columns.pitch
     plan = kernel_product(work.target, y.kernel, y.k, y.m, m, 1.0)
-    plan.out_trans = work.read_by_rows(op.output)
-    choose_joint_shape(work.target, plan)
-    plan.source = Region(0, channel, y.m * channel, y.m * channel)
-    plan.reads = Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
+    plan = plan.but(out_trans=work.read_by_rows(op.output))
+    plan = choose_joint_shape(work.target, plan)
+    plan = plan.but(source=Region(0, channel, y.m * channel, y.m * channel))
+    plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
     pitch = work.pitch_for(op.output, y.k) if plan.out_trans else l2.channel_stride(m)
     stay = ChainStay((m if plan.out_trans else y.k) * pitch, 2 * m * y.k)
-    plan.result = Region(0, pitch, stay.size, stay.size)
+    plan = plan.but(result=Region(0, pitch, stay.size, stay.size))
     out.writer = work.chain.add(plan, source=source.columns.stay, result=stay)
     out.view = MatrixView.ROWS if plan.out_trans else MatrixView.COLUMNS
     place = MatrixPlace(stay, pitch)

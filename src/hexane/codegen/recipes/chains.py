@@ -102,12 +102,8 @@ class ChainWork:
                 self._add(op)
             else:
                 self._function(op)
-        first = self.chain.plans[0]
         self.chain.settle()
-        first.reads = replace(first.reads, after=tasks.STARTS)
-        first.writes = replace(first.writes, after=tasks.STARTS)
-        for plan in self.chain.plans:
-            self.fragment.add(plan)
+        self.fragment.add(*self.chain.plans)
         if self.target.shown is None and any(run[0].type not in ("add", *PRODUCTS) for run in self.steps):
             self.fragment.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
 
@@ -199,14 +195,14 @@ class ChainWork:
         assert matrix.dram is not None
         m, k = matrix.m, matrix.k
         plan = tasks.copy_plan(self.target, 1, m, k)
-        plan.src = replace(matrix.dram.walk(), row=matrix.dram.stride, plane=m * matrix.dram.stride)
-        tasks.choose_shape(self.target, plan)
-        tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+        plan = plan.but(src=replace(matrix.dram.walk(), row=matrix.dram.stride, plane=m * matrix.dram.stride))
+        plan = tasks.choose_shape(self.target, plan)
+        plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         if not self.target.choices.follows_closely:
-            plan.source = replace(plan.source, group=0)
+            plan = plan.but(source=replace(plan.source, group=0))
         line = l2.channel_stride(k)
         pitch = line + l2.pe_pad(line, STEP)
-        plan.result = Region(0, line, pitch, line)
+        plan = plan.but(result=Region(0, line, pitch, line))
         stay = ChainStay(m * pitch, m * line)
         matrix.writer, matrix.view, matrix.rows = (
             self.chain.add(plan, result=stay),
@@ -225,24 +221,22 @@ class ChainWork:
         if matrix.rows is not None:
             follow = self.follows(matrix, MatrixView.ROWS, unit="PE")
             size = line if matrix.view is MatrixView.MAP else m * matrix.rows.pitch
-            plan.source = Region(0, matrix.rows.pitch, size, size)
-            plan.reads = Reads(after=follow)
+            plan = plan.but(source=Region(0, matrix.rows.pitch, size, size), reads=Reads(after=follow))
             stays["source"] = matrix.rows.use
             if follow:
                 before = self.chain.plans[matrix.writer]
-                before.patch = min(before.patch, joint_patch(0))
+                self.chain.plans[matrix.writer] = before.but(patch=min(before.patch, joint_patch(0)))
         else:
             assert matrix.dram is not None
-            plan.src = matrix.dram.walk()
+            plan = plan.but(src=matrix.dram.walk())
             if keep:
-                plan.source = Region(0, line, m * line, m * line, m * line)
-                plan.reads = Reads(SourceType.DMA_KEEP)
+                plan = plan.but(source=Region(0, line, m * line, m * line, m * line), reads=Reads(SourceType.DMA_KEEP))
                 source = stays["source"] = ChainStay(m * line, m * line, LOADED)
                 matrix.rows = MatrixPlace(source, line)
             else:
-                tasks.choose_shape(self.target, plan)
-                tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
-        plan.result = Region(0, pitch, k * pitch, k * pitch)
+                plan = tasks.choose_shape(self.target, plan)
+                plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+        plan = plan.but(result=Region(0, pitch, k * pitch, k * pitch))
         copy = ChainMatrix(m, k, matrix.dram, matrix.rows, MatrixPlace(stay, pitch))
         copy.writer, copy.view = self.chain.add(plan, **stays, result=stay), MatrixView.COLUMNS
         matrix.columns = copy.columns
@@ -267,18 +261,20 @@ class ChainWork:
         for i, block in enumerate(blocks):
             plan = linear.block_plan(self.target, pixels, weights, block, {}, out_trans=transposed)
             if out.dram is not None:
-                plan.dst = replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first)
-            linear.settle(self.target, plan)
+                plan = plan.but(dst=replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first))
+            plan = linear.settle(self.target, plan)
             channel = source.columns.pitch
-            plan.source = Region(0, channel, source.k * channel, source.k * channel)
-            plan.reads = Reads(after=After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE"))
+            plan = plan.but(source=Region(0, channel, source.k * channel, source.k * channel))
+            follow = After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE")
+            plan = plan.but(reads=Reads(after=follow))
             stays: dict[str, Use] = {"source": source.columns.stay}
             if kernel is not None:
-                out.kernel = plan.dst = kernel[0]
+                out.kernel = kernel[0]
+                plan = plan.but(dst=kernel[0])
             if plan.dst is not None:
-                plan.writes = l2.AUTOMATIC
+                plan = plan.but(writes=l2.AUTOMATIC)
             else:
-                plan.result = Region(0, pitch, stay.size, stay.size)
+                plan = plan.but(result=Region(0, pitch, stay.size, stay.size))
                 stays["result"] = stay, (2 * block.first if transposed else block.first * pitch)
             out.writer = self.chain.add(plan, **stays)
         if kernel is not None:
@@ -321,24 +317,24 @@ class ChainWork:
         if loads:
             assert x.dram is not None
             size = m * l2.channel_stride(k)
-            mean.src = x.dram.walk()
+            mean = mean.but(src=x.dram.walk())
             x = replace(x, rows=MatrixPlace(ChainStay(size, size, LOADED), l2.channel_stride(k)))
         assert x.rows is not None
         source, channel = x.rows.use, x.rows.pitch
         region = by_rows(channel, m)
-        mean.source = replace(region, group=region.row) if loads else region
-        mean.reads = Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, MatrixView.ROWS))
+        mean = mean.but(source=replace(region, group=region.row) if loads else region)
+        mean = mean.but(reads=Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, MatrixView.ROWS)))
         wide = pe_patch(k, 1, operands=1)[0]
-        mean.patch, mean.result = (min(wide, 8), 0), vector
+        mean = mean.but(patch=(min(wide, 8), 0), result=vector)
         self.chain.add(mean, source=source, result=vectors)
         spread = variance(k, 1, m, k, op.arg("epsilon"), broadcast1=Axes.W, transpose1=True, transpose_out=True)
-        spread.patch = pe_patch(k, 1, operands=2)
+        spread = spread.but(patch=pe_patch(k, 1, operands=2))
         lock_step = not loads and self.target.choices.follows_closely
-        spread.reads = Reads(after=After.FOLLOWS_PE if lock_step else After.NOTHING)
-        spread.source, spread.source2, spread.result = vector, region, vector
+        spread = spread.but(reads=Reads(after=After.FOLLOWS_PE if lock_step else After.NOTHING))
+        spread = spread.but(source=vector, source2=region, result=vector)
         self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
         scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-        scale.patch, scale.source, scale.source2 = pe_patch(k, 1, operands=2), region, vector
+        scale = scale.but(patch=pe_patch(k, 1, operands=2), source=region, source2=vector)
         self._write(scale, op.output, out, MatrixView.ROWS, l2.channel_stride(k), source=source, source2=vectors)
 
     def _long_norm(self, op: Op, x: ChainMatrix, out: ChainMatrix) -> None:
@@ -352,27 +348,26 @@ class ChainWork:
         blocks = [(first, min(MOST_ROWS, m - first)) for first in range(0, m, MOST_ROWS)]
         for first, count in reversed(blocks):
             mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, transpose_out=True)
-            mean.final, mean.src = 1.0 / k, x.dram.part(first, count).walk()
-            tasks.pe_source(mean, 0, after=After.NOTHING)
+            mean = mean.but(final=1.0 / k, src=x.dram.part(first, count).walk())
+            mean, _ = tasks.pe_source(mean, 0, after=After.NOTHING)
             size = count * channel
-            mean.source = Region(0, channel, size, size, size)
-            mean.result = Region(0, line, line, line)
+            mean = mean.but(source=Region(0, channel, size, size, size), result=Region(0, line, line, line))
             self.chain.add(mean, result=(vectors, 2 * first))
         for first, count in (*reversed(blocks[:-1]), blocks[-1]):
             settings = {"broadcast1": Axes.W, "transpose1": True, "transpose_out": True}
             spread = variance(k, 1, count, k, op.arg("epsilon"), **settings)
-            spread.patch, spread.src2 = pe_patch(k, 1, operands=2), x.dram.part(first, count).walk()
+            spread = spread.but(patch=pe_patch(k, 1, operands=2), src2=x.dram.part(first, count).walk())
             size = count * channel
-            spread.source2 = Region(0, channel, size, size, size)
-            spread.source = spread.result = Region(0, line, line, line)
+            spread = spread.but(source2=Region(0, channel, size, size, size))
+            spread = spread.but(source=Region(0, line, line, line), result=Region(0, line, line, line))
             self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
         scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, src=x.dram.walk())
-        scale.patch = pe_patch(k, 1, operands=2)
+        scale = scale.but(patch=pe_patch(k, 1, operands=2))
         turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
         window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
         size = m * window
-        scale.source, scale.source2 = Region(0, window, size, size, size), Region(0, line, line, line)
-        scale.reads = tasks.by_dma(After.NOTHING)
+        scale = scale.but(source=Region(0, window, size, size, size), source2=Region(0, line, line, line))
+        scale = scale.but(reads=tasks.by_dma(After.NOTHING))
         self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
 
     def _write(
@@ -391,14 +386,13 @@ class ChainWork:
         if out.dram is not None:
             walk = out.dram.walk()
             as_map = replace(walk, row=out.dram.stride, plane=m * out.dram.stride)
-            plan.dst, plan.writes = (as_map if view is MatrixView.MAP else walk), l2.AUTOMATIC
+            plan = plan.but(dst=as_map if view is MatrixView.MAP else walk, writes=l2.AUTOMATIC)
             if plan.unit == "NE":
-                tasks.choose_shape(self.target, plan)
+                plan = tasks.choose_shape(self.target, plan)
         else:
             stay = stays["result"] = ChainStay(m * pitch, 2 * m * k, over=over)
             region = by_rows(pitch, m)
-            plan.result = as_one(region, pitch) if view is MatrixView.MAP else region
-            plan.writes = STAYS
+            plan = plan.but(result=as_one(region, pitch) if view is MatrixView.MAP else region, writes=STAYS)
             out.rows = MatrixPlace(stay, pitch)
         out.writer, out.view = self.chain.add(plan, **stays), view
 
@@ -421,20 +415,21 @@ class ChainWork:
         plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
         if view is MatrixView.ROWS:
             plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.BINARY, pe=BINARY["add"])
-        plan.patch = pe_patch(k, plan.h, operands=2)
+        plan = plan.but(patch=pe_patch(k, plan.h, operands=2))
         line = l2.channel_stride(k)
         stays: dict[str, Use] = {}
         if a.rows is None:
             assert a.dram is not None
-            plan.src = replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride)
-            tasks.pe_source(plan, 0, after=After.NOTHING)
+            plan = plan.but(src=replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride))
+            plan, _ = tasks.pe_source(plan, 0, after=After.NOTHING)
         else:
-            plan.source, stays["source"] = self._operand(a, view, line), a.rows.use
-            plan.reads = Reads()
+            stays["source"] = a.rows.use
+            plan = plan.but(source=self._operand(a, view, line), reads=Reads())
         assert b.rows is not None
-        plan.source2, stays["source2"] = self._operand(b, view, line), b.rows.use
+        stays["source2"] = b.rows.use
+        plan = plan.but(source2=self._operand(b, view, line))
         if view is MatrixView.ROWS:
-            plan.second_after = self.follows(b, MatrixView.ROWS, unit="NE")
+            plan = plan.but(second_after=self.follows(b, MatrixView.ROWS, unit="NE"))
         pitch = self.pitch_for(op.output, k)
         stays |= self._in_place(out, pitch, (two, b), (one, a))
         self._write(plan, op.output, out, view, pitch, **stays)
@@ -457,9 +452,8 @@ class ChainWork:
         m, k = out.m, out.k
         plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"], patch=pe_patch(k, m, operands=2))
         constant = self.fragment.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
-        plan.src2 = constant.dma()
-        plan.source = self._operand(x, MatrixView.MAP, l2.channel_stride(k))
-        plan.source2 = constant_rows(plan)
+        plan = plan.but(src2=constant.dma(), source=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
+        plan = plan.but(source2=constant_rows(plan))
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) not in PLAIN_FUNCTIONS)
         stays = self._in_place(out, pitch, (op.arg("x"), x))
         self._write(plan, op.output, out, MatrixView.MAP, pitch, source=x.rows.use, **stays)
@@ -476,24 +470,25 @@ class ChainWork:
         x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
         m, k = x.m, x.k
         plan = tasks.copy_plan(self.target, 1, m, k)
-        unary.set_table(plan, table_name(op))
+        plan = unary.set_table(plan, table_name(op))
         stays: dict[str, Use] = {}
         if x.rows is None:
             if len(self.readers(op.arg("x"))) > 1:
                 raise UnsupportedError("a function of an input that others read", code=Reason.LAYOUT)
             assert x.dram is not None
-            plan.src = replace(x.dram.walk(), row=x.dram.stride, plane=m * x.dram.stride)
-            tasks.choose_shape(self.target, plan)
-            tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+            plan = plan.but(src=replace(x.dram.walk(), row=x.dram.stride, plane=m * x.dram.stride))
+            plan = tasks.choose_shape(self.target, plan)
+            plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         else:
-            plan.source, stays["source"] = self._operand(x, MatrixView.MAP, l2.channel_stride(k)), x.rows.use
+            stays["source"] = x.rows.use
+            plan = plan.but(source=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
             follow = self.follows(x, MatrixView.MAP, unit="PE")
-            plan.reads = Reads(after=follow)
+            plan = plan.but(reads=Reads(after=follow))
             if follow:
-                before = self.chain.plans[x.writer]
-                lock(before, plan)
+                before, plan = lock(self.chain.plans[x.writer], plan)
                 if before.src2 is not None:
-                    before.source2 = constant_rows(before)
+                    before = before.but(source2=constant_rows(before))
+                self.chain.plans[x.writer] = before
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) == "add")
         stays |= self._in_place(out, pitch, (op.arg("x"), x))
         self._write(plan, op.output, out, MatrixView.MAP, pitch, **stays)

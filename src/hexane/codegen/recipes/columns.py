@@ -48,23 +48,23 @@ def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk
         raise UnsupportedError("operands of different extents", code=Reason.BROADCAST)
     if not (a.aligned and b.aligned and out.aligned):
         raise UnsupportedError("an operand that begins inside a burst of 64 bytes", code=Reason.LAYOUT)
-    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op])
-    plan.src, plan.src2, plan.dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
-    end = tasks.pe_source(plan, 0)
+    src, src2, dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
+    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op], src=src, src2=src2, dst=dst)
+    plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
-    plan.source2 = replace(plan.source, base=base)
-    tasks.streams_out(fragment.target, plan, base + end)
-    tasks.fit_pe(fragment.target, plan)
+    plan = plan.but(source2=replace(plan.source, base=base))
+    plan = tasks.streams_out(fragment.target, plan, base + end)
+    plan = tasks.fit_pe(fragment.target, plan)
     return fragment.add(plan)
 
 
 def fill(fragment: Fragment, target: AxisWalk, line: AxisWalk) -> Plan:
     """Every line of the target from one constant line."""
     still = replace(line, extents=target.extents, strides=(0, 0, 0, line.element), total=0)
-    plan = straight(fragment, still, target)
-    plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"
-    return plan
+    straight(fragment, still, target)
+    fragment.change(-1, evidence=Evidence.INFERRED, note="one line read for every row")
+    return fragment.plans[-1]
 
 
 def constant_line(fragment: Fragment, count: int, value: float) -> AxisWalk:

@@ -26,7 +26,7 @@ from hexane.codegen.recipes.blocks import (
     parted_bias,
     place_blocks,
 )
-from hexane.codegen.recipes.conv_groups import neighbours, parts_of, walks_of_parts
+from hexane.codegen.recipes.conv_groups import neighbours, parts_of, walk_of_part
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import weights_from
@@ -146,29 +146,27 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     for block in channel_blocks(fragment.target, y.c, count, heads, one_patch=conv.single_patch, transposed=False):
         channels = slice(block.first, block.first + block.count)
         plan = conv.plan(n)
-        plan.cout, plan.cores_log2 = block.count, block.cores_log2
-        plan.dst = y.dma(n * y.batch + block.first * y.plane)
-        plan.macs = block.count * taps * y.h * y.w
+        plan = plan.but(cout=block.count, cores_log2=block.cores_log2, dst=y.dma(n * y.batch + block.first * y.plane))
+        plan = plan.but(macs=block.count * taps * y.h * y.w)
         part = replace(
             conv,
             weights=weights.rows(block.first, block.count),
             bias=None if conv.bias is None else conv.bias[channels],
         )
-        _pack_block(fragment.target, plan, part, block)
-        assert plan.kernel is not None
+        plan = _pack_block(fragment.target, plan, part, block)
         if (
             fragment.target.choices.fat_tiles
             and block.lanes == PAIR
             and block.count == (of or y.c)
             and not conv.single_patch
         ):
-            plan.fat_tile, plan.cores_log2, plan.ocg = True, plan.cores_log2 - 1, plan.ocg + 1
-        tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+            plan = plan.but(fat_tile=True, cores_log2=plan.cores_log2 - 1, ocg=plan.ocg + 1)
+        plan = tasks.choose_shape(fragment.target, plan, weighted=True)
         plans.append(plan)
     return plans
 
 
-def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlock) -> None:
+def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlock) -> Plan:
     """The block's kernel, in the order that its size asks for: a small one lets more lanes share a pass (§4.3).
 
     A kernel whose size crosses that limit when its order changes takes the order of large ones, which is right for any.
@@ -177,11 +175,11 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlo
     layout = conv.layout(block.count, conv.x.c, block.cores_log2)
     small = is_small_source(target, plan.wout, plan.hout, align(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
     for tried in (small, not small, False):
-        plan.ocg = output_group(lanes, small=tried, transposed=False)
-        plan.kernel = packed(target, replace(layout, ocg=plan.ocg), weights, conv.bias, conv.epilogue)
-        if is_small_source(target, plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
+        group = output_group(lanes, small=tried, transposed=False)
+        kernel = packed(target, replace(layout, ocg=group), weights, conv.bias, conv.epilogue)
+        if is_small_source(target, plan.wout, plan.hout, max(kernel.sizes)) == tried:
             break
-    weights.mark(plan, sparse=layout.sparse)
+    return weights.mark(plan.but(ocg=group, kernel=kernel), sparse=layout.sparse)
 
 
 def _sparse_taps(cin: int, window: KernelWindow) -> int:
@@ -195,16 +193,14 @@ def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Depthwise: one input channel per output channel (§9.4)."""
     x, y, window = conv.x, conv.y, conv.window
     plan = conv.plan(n)
-    plan.unicast = 1
-    plan.cores_log2 = min(4, ceil_log2(x.c))
-    plan.macs = y.c * window.kh * window.kw * y.h * y.w
+    plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.kh * window.kw * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
-    if max(plan.kernel.sizes) > fragment.limits.kernel_bytes_per_core:
+    kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan = plan.but(kernel=kernel, kernel_format=SPARSE_KERNEL if conv.strided else PLAIN_KERNEL)
+    if max(kernel.sizes) > fragment.limits.kernel_bytes_per_core:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
-    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(fragment.target, plan, 0)
+    plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+    plan, end = tasks.ne_source(fragment.target, plan, 0)
     fragment.send(plan, end)
 
 
@@ -219,19 +215,18 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
         for part in neighbours(conv, n):
             before = len(fragment.plans)
             _dense(fragment, part, 0)
-            walks_of_parts(fragment.plans[before:], conv)
+            if conv.parts > 1:
+                fragment.plans[before:] = [walk_of_part(plan, conv) for plan in fragment.plans[before:]]
         return
     plan = conv.plan(n)
-    plan.c, plan.cout, plan.groups = cin, cout, groups
-    plan.cores_log2 = 4 if cout >= fragment.limits.cores else ceil_log2(cout)
-    plan.src = replace(x.dma(n * x.batch), group=cin * x.plane)
-    plan.dst = replace(y.dma(n * y.batch), group=cout * y.plane)
-    plan.macs = y.c * taps * y.h * y.w
+    plan = plan.but(c=cin, cout=cout, groups=groups, cores_log2=4 if cout >= fragment.limits.cores else ceil_log2(cout))
+    plan = plan.but(src=replace(x.dma(n * x.batch), group=cin * x.plane))
+    plan = plan.but(dst=replace(y.dma(n * y.batch), group=cout * y.plane), macs=y.c * taps * y.h * y.w)
     lanes = ceil_div(cout, 1 << plan.cores_log2)
-    plan.ocg = output_group(lanes, small=is_small_source(fragment.target, y.w, y.h, per_core), transposed=False)
-    layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=plan.ocg)
-    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
-    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(fragment.target, plan, 0)
+    group = output_group(lanes, small=is_small_source(fragment.target, y.w, y.h, per_core), transposed=False)
+    layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=group)
+    kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan = plan.but(ocg=group, kernel=kernel, kernel_format=SPARSE_KERNEL if conv.strided else PLAIN_KERNEL)
+    plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+    plan, end = tasks.ne_source(fragment.target, plan, 0)
     fragment.send(plan, end)

@@ -7,12 +7,12 @@ there are is a question of price; the bits are the same, since zeros add nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hexane.chips import Chip, Evidence
+from hexane.chips import Chip
 from hexane.codegen.context import Context
 from hexane.codegen.plan import Plan
 from hexane.codegen.price import sum_us
@@ -79,13 +79,10 @@ def neighbours(conv: Convolution, n: int) -> Iterator[Convolution]:
         )
 
 
-def walks_of_parts(plans: Sequence[Plan], conv: Convolution) -> None:
-    """Walks through slices name the steps of the whole tensors."""
-    if conv.parts == 1:
-        return
-    for plan in plans:
-        if plan.src is not None:  # a later block finds it in L2
-            plan.src = replace(plan.src, depth=conv.x.batch, group=conv.x.batch)
-        if plan.dst is not None:
-            plan.dst = replace(plan.dst, depth=conv.y.batch, group=conv.y.batch)
-        plan.evidence, plan.note = Evidence.INFERRED, plan.note or NOTE
+def walk_of_part(plan: Plan, conv: Convolution) -> Plan:
+    """A task whose walks through slices name the steps of the whole tensors."""
+    if plan.src is not None:  # a later block finds it in L2
+        plan = plan.but(src=replace(plan.src, depth=conv.x.batch, group=conv.x.batch))
+    if plan.dst is not None:
+        plan = plan.but(dst=replace(plan.dst, depth=conv.y.batch, group=conv.y.batch))
+    return plan.inferred(plan.note or NOTE)

@@ -39,11 +39,11 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Turned copy into L2, the convolution along W into scratch, turned copy back."""
     x, y = conv.x, conv.y
     turn = tasks.copy_plan(fragment.target, x.h, x.c, 1, out_trans=True)
-    turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-    tasks.choose_shape(fragment.target, turn)
+    turn = turn.but(src=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
+    turn = tasks.choose_shape(fragment.target, turn)
     channel = l2.odd_channel_stride(x.h)
     region = Region(0, channel, channel, channel)
-    tasks.ne_source(fragment.target, turn, x.c * channel)
+    turn, _ = tasks.ne_source(fragment.target, turn, x.c * channel)
     fragment.stay(turn, region)
     flat = fragment.tensor(1, y.c, 1, y.h)
     one_patch = y.h <= 128
@@ -51,18 +51,15 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     blocks = product.blocks(fragment.target, one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
         plan = dense_block(fragment.target, product, block, y.h, out_trans=False)
-        plan.dst = flat.dma(block.first * flat.plane)
-        tasks.choose_shape(
-            fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0
-        )
-        tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-        plan.result, plan.writes = Region(x.c * channel), l2.AUTOMATIC
-        plan.holds = i < len(blocks) - 1
+        plan = plan.but(dst=flat.dma(block.first * flat.plane))
+        plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+        plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
+        plan = plan.but(result=Region(x.c * channel), writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
         fragment.add(plan)
     back = tasks.copy_plan(fragment.target, 1, y.c, y.h, out_trans=True)
-    back.src, back.dst = flat.dma(), replace(y.dma(n * y.batch), row=y.plane, plane=y.row)
-    back.src = replace(back.src, row=flat.plane, plane=flat.row)
-    end = fragment.bring(back, 0)
+    source = replace(flat.dma(), row=flat.plane, plane=flat.row)
+    back = back.but(src=source, dst=replace(y.dma(n * y.batch), row=y.plane, plane=y.row))
+    back, end = fragment.bring(back, 0)
     fragment.send(back, end)
 
 
@@ -74,21 +71,19 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     if conv.bias is None:
         conv = replace(conv, bias=np.zeros(y.c, np.float16))
     plan = conv.plan(0)
-    plan.dst, plan.unicast, plan.sx, plan.ox = None, 1, 2, 2
-    plan.wout = ceil_div(y.w, 2)
-    plan.cores_log2 = min(4, ceil_log2(x.c))
-    plan.macs = y.c * window.kw * y.h * y.w
+    plan = plan.but(dst=None, unicast=1, sx=2, ox=2, wout=ceil_div(y.w, 2), cores_log2=min(4, ceil_log2(x.c)))
+    plan = plan.but(macs=y.c * window.kw * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
-    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue))
+    plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     channel = l2.channel_stride(2 * plan.wout)
     region = l2.resident_region(0, y.c, channel)
-    end = tasks.ne_source(fragment.target, plan, y.h * region.row)
-    fragment.stay(plan, region)
+    plan, end = tasks.ne_source(fragment.target, plan, y.h * region.row)
+    plan = fragment.stay(plan, region)
     crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, dst=y.dma())
-    crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
-    tasks.resident(crop, region, After.FOLLOWS_NE)
-    crop.result, crop.writes = Region(end), l2.AUTOMATIC
+    crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
+    crop = tasks.resident(crop, region, After.FOLLOWS_NE)
+    crop = crop.but(result=Region(end), writes=l2.AUTOMATIC)
     fragment.add(crop)
     return fragment
 
@@ -110,21 +105,20 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
     x, y, window = conv.x, conv.y, conv.window
     shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1, kw=window.left + 1, px=window.left, mac=MAC_CONV)
-    shift.cores_log2 = floor_log2(x.c)
+    shift = shift.but(cores_log2=floor_log2(x.c))
     one_hot = np.zeros((x.c, 1, 1, window.left + 1), np.float16)
     one_hot[..., 0] = 1.0
     layout = KernelLayout(
         x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
     )
-    shift.kernel, shift.kernel_format = packed(fragment.target, layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
-    shift.src = x.dma()
-    tasks.choose_shape(fragment.target, shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
+    shift = shift.but(kernel=packed(fragment.target, layout, one_hot, None, Epilogue()), kernel_format=ONE_HOT_KERNEL)
+    shift = shift.but(src=x.dma())
+    shift = tasks.choose_shape(fragment.target, shift, weighted=True)
     plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
-    plan.cores_log2 = shift.cores_log2
-    apply(conv.epilogue, plan)
+    plan = plan.but(cores_log2=shift.cores_log2)
+    plan = apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    plan.dst = y.dma()
+    plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue), dst=y.dma())
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel
     if y.w <= 128 and 2 * size + l2.RESULT_ROOM <= fragment.limits.l2_bytes:
@@ -136,15 +130,14 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
 
 def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
     region = Region(0, channel, y.c * channel, y.c * channel)
-    end = tasks.ne_source(fragment.target, shift, size)
+    shift, _ = tasks.ne_source(fragment.target, shift, size)
     walk = Dma(fragment.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
-    shift.dst, shift.dst_staged = walk, True
+    shift = shift.but(dst=walk, dst_staged=True)
     fragment.stay(shift, region)
-    plan.src, plan.src_staged = walk, True
-    assert plan.kernel is not None and end
-    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
-    plan.result, plan.writes = Region(size), l2.AUTOMATIC
+    plan = plan.but(src=walk, src_staged=True)
+    plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+    plan = tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
+    plan = plan.but(result=Region(size), writes=l2.AUTOMATIC)
     fragment.add(plan)
 
 
@@ -154,11 +147,10 @@ def _shift_through_scratch(fragment: Fragment, shift: Plan, plan: Plan, y: Tenso
     plane = row * y.h
     total = plane * (y.c // lanes)
     walk = Dma(fragment.workspace(total), 0, row, plane, total, total, interleave=lanes)
-    shift.dst = walk
-    end = tasks.ne_source(fragment.target, shift, 0)
+    shift = shift.but(dst=walk)
+    shift, end = tasks.ne_source(fragment.target, shift, 0)
     fragment.send(shift, end, explicit=False)
-    plan.src = walk
-    assert plan.kernel is not None
-    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(fragment.target, plan, 0)
+    plan = plan.but(src=walk)
+    plan = tasks.choose_shape(fragment.target, plan, weighted=True)
+    plan, end = tasks.ne_source(fragment.target, plan, 0)
     fragment.send(plan, end)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch
@@ -24,21 +23,21 @@ if TYPE_CHECKING:
 def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
     """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
-    plan.src, plan.src2, plan.dst = _walk(a, out), _walk(b, out), out.dma()
-    plan.broadcast1, plan.broadcast2 = axes_of_one(a, out), axes_of_one(b, out)
-    plan.patch = pe_patch(out.w, out.h, operands=2)
-    plan.source, end = _region(a, 0, plan)
+    plan = plan.but(src=_walk(a, out), src2=_walk(b, out), dst=out.dma())
+    plan = plan.but(broadcast1=axes_of_one(a, out), broadcast2=axes_of_one(b, out))
+    plan = plan.but(patch=pe_patch(out.w, out.h, operands=2))
+    source, end = _region(a, 0, plan)
     if plan.broadcast2 is Axes.W and fragment.target.choices.plain_columns:
         channel = l2.channel_stride(1)
-        plan.source2 = Region(end, channel, b.c * channel, b.c * channel, b.c * channel)
+        second = Region(end, channel, b.c * channel, b.c * channel, b.c * channel)
         end += b.h * b.c * channel
     else:
-        plan.source2, end = _region(b, l2.second_operand_base(end), plan)
-    plan.reads = tasks.by_dma(tasks.STARTS)
-    tasks.streams_out(fragment.target, plan, end)
-    _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])
+        second, end = _region(b, l2.second_operand_base(end), plan)
+    plan = plan.but(source=source, source2=second, reads=tasks.by_dma(tasks.STARTS))
+    plan = tasks.streams_out(fragment.target, plan, end)
+    plan = _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])
     if a.shape != out.shape:
-        plan.evidence, plan.note = Evidence.INFERRED, "a first operand that is broadcast"
+        plan = plan.inferred("a first operand that is broadcast")
     return fragment.add(plan)
 
 
@@ -65,7 +64,7 @@ def _region(x: Tensor, base: int, plan: Plan) -> tuple[Region, int]:
     return Region(base, channel, row, block, block), base + x.h * row
 
 
-def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
+def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> Plan:
     """Tiles of whole patches where regions and result exceed L2; an operand that no row of tiles moves is kept whole.
 
     ``operands`` says of each whether its rows go with the tile, and how many rows it has when they do not. Apple's
@@ -73,7 +72,7 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> No
     """
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
     if plan.result.base + plan.h * result_row <= target.limits.l2_bytes:
-        return
+        return plan
     patch = 1 << plan.patch[1]
     regions = (plan.source, plan.source2)
     fixed = sum(rows * region.row for region, (moves, rows) in zip(regions, operands) if not moves)
@@ -84,12 +83,11 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> No
         raise UnsupportedError(
             f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    plan.tile = min(tile, plan.h)
+    plan = plan.but(tile=min(tile, plan.h))
     sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]
     base = l2.second_operand_base(sizes[0])
-    plan.source2 = replace(plan.source2, base=base)
-    plan.result = replace(plan.result, base=base + sizes[1])
-    plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
+    plan = plan.but(source2=replace(plan.source2, base=base), result=replace(plan.result, base=base + sizes[1]))
+    return plan.inferred("tile height of a planar task")
 
 
 def scale_and_shift(
@@ -116,20 +114,19 @@ def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray,
     data[:, :count] = rows
     plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, transpose2=True)
     if kind is PeKind.BINARY:
-        plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
+        plan = plan.but(broadcast2=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
     whole = rows.shape[0] * stride
-    plan.src, plan.dst = walk_in, walk_out
-    plan.src2 = Dma(fragment.constant(data.tobytes()), 0, stride, whole, whole, 0)
-    end = tasks.pe_source(plan, 0, operands=2)
+    plan = plan.but(src=walk_in, dst=walk_out, src2=Dma(fragment.constant(data.tobytes()), 0, stride, whole, whole, 0))
+    plan, end = tasks.pe_source(plan, 0, operands=2)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
-    plan.source2 = Region(end, channel, row, channel, channel)
+    plan = plan.but(source2=Region(end, channel, row, channel, channel))
     end += rows.shape[0] * row
-    tasks.streams_out(fragment.target, plan, end)
-    _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
+    plan = tasks.streams_out(fragment.target, plan, end)
+    plan = _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
     if kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
-        plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
-        plan.evidence, plan.note = Evidence.INFERRED, "one constant per channel of a map"
+        plan = plan.but(broadcast2=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
+        plan = plan.inferred("one constant per channel of a map")
     if axis == "h":
-        plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
+        plan = plan.inferred("a constant per row")
     return fragment.add(plan)

@@ -57,8 +57,7 @@ def batch_norm(ops: Sequence[Op], context: Context) -> Fragment:
     shift, scale = (_channel_numbers(op) for op in ops)
     assert shift is not None and scale is not None
     fragment = _rows_onto(context.tensor(x), context.tensor(ops[1].output), (shift, scale, "add"), "c", context)
-    fragment.plans[-1].evidence = Evidence.INFERRED
-    fragment.plans[-1].note = "shift and scale in one task, as on M5"
+    fragment.change(-1, evidence=Evidence.INFERRED, note="shift and scale in one task, as on M5")
     return fragment
 
 
@@ -103,8 +102,7 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(ops[0].arg("x"))
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     fragment = Fragment(context)
-    plan = fragment.add(two_surfaces(context.target, "add", x, x, out, False))
-    plan.relu_second = True
+    fragment.add(two_surfaces(context.target, "add", x, x, out, False).but(relu_second=True))
     return fragment
 
 
@@ -120,14 +118,13 @@ def two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, rel
 
 def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     plan = planar(op, out, relu)
-    plan.src, plan.src2, plan.dst = a.dma(), b.dma(), out.dma()
-    end = tasks.pe_source(plan, 0)
+    plan = plan.but(src=a.dma(), src2=b.dma(), dst=out.dma())
+    plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
-    plan.source2 = replace(plan.source, base=base)
-    tasks.streams_out(target, plan, base + end)
-    tasks.fit_pe(target, plan)
-    return plan
+    plan = plan.but(source2=replace(plan.source, base=base))
+    plan = tasks.streams_out(target, plan, base + end)
+    return tasks.fit_pe(target, plan)
 
 
 def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
@@ -135,7 +132,7 @@ def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     plan = unary.copy_of(fragment.target, small, src=small.dma())
     region = l2.planar_map(small.c, small.h, small.w, small.n)
     size = small.n * small.h * region.row
-    fragment.bring(plan, size)
+    plan, _ = fragment.bring(plan, size)
     return fragment.stay(plan, region), size
 
 
@@ -180,8 +177,8 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment:
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
         a, b = b, a
     if a.shape == out.shape and fragment.context.on.direct_operands:
-        plan = direct.broadcast(fragment, BINARY[op].with_relu(relu), a, b, out)
-        plan.evidence, plan.note = Evidence.INFERRED, OWN_DMA
+        direct.broadcast(fragment, BINARY[op].with_relu(relu), a, b, out)
+        fragment.change(-1, evidence=Evidence.INFERRED, note=OWN_DMA)
         return fragment
     if a.shape == out.shape:
         return against_small(fragment, op, a, b, out, relu)
@@ -207,23 +204,22 @@ def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
 
 def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     """A planar copy with a broadcast source, which stays in L2 whole (tile, §13)."""
-    plan.src, plan.dst = source.dma(), out.dma()
-    plan.patch = pe_patch(plan.w, plan.h, operands=1)
+    plan = plan.but(src=source.dma(), dst=out.dma(), patch=pe_patch(plan.w, plan.h, operands=1))
     channel = l2.channel_stride(source.w)
     block = source.c * channel
     image = source.h * block
-    plan.source = Region(0, channel, block, block, image if source.n > 1 else block)
-    plan.reads = tasks.by_dma(tasks.STARTS, keep=True)
+    plan = plan.but(source=Region(0, channel, block, block, image if source.n > 1 else block))
+    plan = plan.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     if source.n * image > fragment.limits.l2_bytes // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB", code=Reason.MEMORY)
-    tasks.streams_out(fragment.target, plan, source.n * image, explicit=True)
+    plan = tasks.streams_out(fragment.target, plan, source.n * image, explicit=True)
     if out.w <= 256:
         wide = l2.channel_stride(out.w)
-        plan.result = Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide)
+        plan = plan.but(result=Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide))
         room = fragment.limits.l2_bytes - source.n * image
         if out.h * plan.result.row > room:
             patch = 1 << plan.patch[1]
-            plan.tile = room // plan.result.row // patch * patch
+            plan = plan.but(tile=room // plan.result.row // patch * patch)
             if plan.tile < 1:
                 raise UnsupportedError(
                     "a row of a broadcast result does not fit the engine's L2 buffer", code=Reason.MEMORY
@@ -235,33 +231,31 @@ def against_small(fragment: Fragment, op: str, big: Tensor, small: Tensor, out: 
     """A map and a small operand that is copied into L2 and broadcast there."""
     copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
-    plan.broadcast2 = broadcast_axes(small, big)
+    plan = plan.but(broadcast2=broadcast_axes(small, big))
     fragment.add(against_resident(fragment.target, plan, big, out, copy.result, end))
     return fragment
 
 
 def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, resident: Region, base: int) -> Plan:
     """Source 1 by DMA, source 2 resident in L2."""
-    plan.src, plan.dst = big.dma(), out.dma()
-    end = tasks.pe_source(plan, base, after=After.NE)
-    plan.source2 = resident
-    tasks.streams_out(target, plan, end, after=After.NOTHING)
-    tasks.fit_pe(target, plan)
-    return plan
+    plan = plan.but(src=big.dma(), dst=out.dma())
+    plan, end = tasks.pe_source(plan, base, after=After.NE)
+    plan = plan.but(source2=resident)
+    plan = tasks.streams_out(target, plan, end, after=After.NOTHING)
+    return tasks.fit_pe(target, plan)
 
 
 def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out: Tensor, relu: bool) -> Fragment:
     """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
     copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
-    plan.src, plan.dst, plan.broadcast1 = big.dma(), out.dma(), broadcast_axes(small, big)
-    end = tasks.pe_source(plan, end, after=After.NOTHING)
-    plan.source2, plan.source = plan.source, copy.result
-    plan.src, plan.src2 = None, plan.src
-    plan.reads = Reads(after=After.NE_RESULT)
-    tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
-    tasks.fit_pe(fragment.target, plan)
-    plan.evidence, plan.note = Evidence.INFERRED, "first operand resident in a difference"
+    plan = plan.but(src=big.dma(), dst=out.dma(), broadcast1=broadcast_axes(small, big))
+    plan, end = tasks.pe_source(plan, end, after=After.NOTHING)
+    plan = plan.but(source2=plan.source, source=copy.result, src=None, src2=plan.src)
+    plan = plan.but(reads=Reads(after=After.NE_RESULT))
+    plan = tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
+    plan = tasks.fit_pe(fragment.target, plan)
+    plan = plan.inferred("first operand resident in a difference")
     fragment.add(plan)
     return fragment
 
@@ -317,9 +311,9 @@ def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bo
         return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, context, relu)
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY.with_relu(relu))
     if op == "mul":
-        plan.scale = value
+        plan = plan.but(scale=value)
     else:
-        plan.bias = value if op == "add" else -value
+        plan = plan.but(bias=value if op == "add" else -value)
     fragment = Fragment(context)
     fragment.add(unary.pe_stream(context.target, plan, x, out))
     return fragment
@@ -330,7 +324,7 @@ def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool, context: C
     if relu:
         raise UnsupportedError("a table cannot be followed by relu in one task")
     fragment, plan = Fragment(context), unary.copy_of(context.target, x)
-    unary.set_table(plan, op, value)
+    plan = unary.set_table(plan, op, value)
     fragment.add(unary.ne_stream(context.target, plan, x, out))
     return fragment
 
@@ -356,9 +350,9 @@ def per_channel(
             "mul": (zeros, values),
             "sub": (values, -ones) if first else (-values, ones),
         }[op]
-        plan = direct.scale_and_shift(fragment, x, out, shift, scale, axis)
+        direct.scale_and_shift(fragment, x, out, shift, scale, axis)
         if op == "sub" and first:
-            plan.evidence, plan.note = Evidence.INFERRED, "a constant minus a tensor"
+            fragment.change(-1, evidence=Evidence.INFERRED, note="a constant minus a tensor")
         return fragment
     rows = {
         "add": (values, ones, "add"),
@@ -382,12 +376,12 @@ def _rows_onto(
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
     plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, transpose2=True, pe=BINARY[operation])
-    plan.src, plan.dst = walk_in, walk_out
-    end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
+    plan = plan.but(src=walk_in, dst=walk_out)
+    plan, end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
     channel = copy.result.channel
-    plan.source2 = Region(0, channel, copy.result.row, channel)
-    tasks.streams_out(context.target, plan, end, after=After.NOTHING)
-    tasks.fit_pe(context.target, plan)
+    plan = plan.but(source2=Region(0, channel, copy.result.row, channel))
+    plan = tasks.streams_out(context.target, plan, end, after=After.NOTHING)
+    plan = tasks.fit_pe(context.target, plan)
     fragment.add(plan)
     return fragment
 
@@ -404,12 +398,11 @@ def two_rows(fragment: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     rows[0, :count], rows[1, :count] = shift, scale
     buffer = fragment.constant(rows.tobytes())
     plan = tasks.copy_plan(fragment.target, 1, 2, count, src=Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride))
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
-    tasks.ne_source(fragment.target, plan, 2 * row)
-    tasks.stays(plan, Region(0, channel, row, channel))
-    return plan
+    plan, _ = tasks.ne_source(fragment.target, plan, 2 * row)
+    return tasks.stays(plan, Region(0, channel, row, channel))
 
 
 def combine(fragment: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -167,18 +166,20 @@ def _fill_from(
         plan = tasks.copy_plan(fragment.target, channels, 1, width, groups=groups, out_trans=True)
     else:
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
-    plan.src = x.walk(groups)
+    plan = plan.but(src=x.walk(groups))
     group = total if groups == 1 else kernels.head
     walk = kernels.from_token(first)
-    plan.dst = replace(walk, row=kernels.step, plane=kernels.step, depth=total, group=group, interleave=kernels.lanes)
+    plan = plan.but(
+        dst=replace(walk, row=kernels.step, plane=kernels.step, depth=total, group=group, interleave=kernels.lanes)
+    )
     if transposed:
-        end = fragment.bring(plan, 0)
+        plan, end = fragment.bring(plan, 0)
     else:
-        end = tasks.pe_source(plan, 0)
+        plan, end = tasks.pe_source(plan, 0)
     if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError("heads whose rows do not fit the engine's L2 buffer", code=Reason.MEMORY)
-    fragment.send(plan, end, explicit=False)
     if groups > 1:
-        plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
+        plan = plan.inferred(SEVERAL)
     if first or x.tokens < (kernels.rows if kernels.by_token else kernels.length):
-        plan.evidence, plan.note = Evidence.INFERRED, "some tokens at a time"
+        plan = plan.inferred("some tokens at a time")
+    fragment.send(plan, end, explicit=False)

@@ -217,23 +217,21 @@ class _Around:
         plan = tasks.copy_plan(
             self.fragment.target, q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True
         )
-        plan.src = q.walk(groups)
-        tasks.choose_shape(self.fragment.target, plan)
+        plan = plan.but(src=q.walk(groups))
+        plan = tasks.choose_shape(self.fragment.target, plan)
         size = q.heads * self.columns.row
-        end = tasks.ne_source(self.fragment.target, plan, size)
+        plan, end = tasks.ne_source(self.fragment.target, plan, size)
         if end > self.fragment.limits.l2_bytes:
             raise UnsupportedError("queries that do not fit the engine's L2 buffer", code=Reason.MEMORY)
         region = Region(0, self.odd, size, size)
         if groups > 1:
             region = replace(self.columns, group=self.columns.row)
-        self.fragment.stay(plan, region)
-        if groups > 1:
-            plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
+        self.fragment.stay(plan.inferred(SEVERAL) if groups > 1 else plan, region)
 
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
         plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries, src=mask.matrix())
-        end = self.fragment.bring(plan, self.small.base)
+        plan, end = self.fragment.bring(plan, self.small.base)
         self.fragment.need_room(end, "a mask")
         self.fragment.stay(plan, self.mask)
 
@@ -259,11 +257,11 @@ class _Around:
             sizes.keys,
             self.scale,
         )
-        scores.groups, scores.macs = count, count * scores.macs
-        tasks.choose_shape(self.fragment.target, scores)
-        self._of_queries(scores, head)
+        scores = scores.but(groups=count, macs=count * scores.macs)
+        scores = tasks.choose_shape(self.fragment.target, scores)
+        scores = self._of_queries(scores, head)
         self.begun = True
-        self.fragment.stay(scores, self._by_head(self.first), after=After.NOTHING)
+        self.fragment.stay(scores.inferred(GROUPED), self._by_head(self.first), after=After.NOTHING)
         region = self._weights(count)
         plan = _product(
             self.v.of_groups(self.fragment.target, head, count),
@@ -273,35 +271,33 @@ class _Around:
             sizes.dims,
             1.0,
         )
-        plan.groups, plan.macs = count, count * plan.macs
-        plan.dst = Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
-        tasks.choose_shape(self.fragment.target, plan)
-        tasks.resident(plan, self._by_head(region), After.PE_RESULT)
-        self._sends(plan)
-        plan.holds = head + count < sizes.heads
-        self.fragment.add(plan)
-        for each in (scores, plan):
-            each.evidence, each.note = Evidence.INFERRED, GROUPED
+        plan = plan.but(groups=count, macs=count * plan.macs)
+        plan = plan.but(dst=Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane))
+        plan = tasks.choose_shape(self.fragment.target, plan)
+        plan = tasks.resident(plan, self._by_head(region), After.PE_RESULT)
+        plan = self._sends(plan)
+        plan = plan.but(holds=head + count < sizes.heads)
+        self.fragment.add(plan.inferred(GROUPED))
 
-    def _of_queries(self, plan: Plan, head: int) -> None:
+    def _of_queries(self, plan: Plan, head: int) -> Plan:
         """The queries of one head or, one group each, of several: turned in L2, or given so."""
         if self.q.columns:
-            plan.src = self.q.walk(max(2, plan.groups), head)
-            tasks.ne_source(self.fragment.target, plan, self.end)
-            return
+            plan = plan.but(src=self.q.walk(max(2, plan.groups), head))
+            plan, _ = tasks.ne_source(self.fragment.target, plan, self.end)
+            return plan
         columns = replace(self.columns, base=head * self.columns.row)
         if plan.groups > 1:
             columns = replace(columns, group=self.columns.row)
-        tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
+        return tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
 
     def _by_head(self, region: Region) -> Region:
         """A map whose rows are heads, walked head by head."""
         return Region(region.base, region.channel, region.depth, region.depth, region.row)
 
-    def _sends(self, plan: Plan) -> None:
+    def _sends(self, plan: Plan) -> Plan:
         """Result by DMA, through a buffer behind everything or where the reciprocals were."""
         fits = self.end + l2.RESULT_ROOM <= self.fragment.limits.l2_bytes
-        plan.result, plan.writes = Region(self.end if fits else self.small.base), l2.AUTOMATIC
+        return plan.but(result=Region(self.end if fits else self.small.base), writes=l2.AUTOMATIC)
 
     def _weights(self, count: int) -> Region:
         """Mask and softmax of the scores in L2; where the weights are."""
@@ -316,16 +312,16 @@ class _Around:
         sizes = self.sizes
         for first, rows in _blocks(sizes.keys, self.k.lanes):
             plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
-            tasks.choose_shape(self.fragment.target, plan)
-            self._of_queries(plan, head)
+            plan = tasks.choose_shape(self.fragment.target, plan)
+            plan = self._of_queries(plan, head)
             self.begun = True
             self.fragment.stay(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
         plan = Plan("PE", w=sizes.queries, h=count, c=sizes.keys, kind=PeKind.BINARY, pe=BINARY["add"])
-        plan.broadcast2 = Axes.H
-        tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
+        plan = plan.but(broadcast2=Axes.H)
+        plan = tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
         self.fragment.stay(plan, self.second, after=After.NOTHING)
 
     def _softmax(self, region: Region, spare: Region, count: int) -> None:
@@ -335,7 +331,7 @@ class _Around:
         fragment.add(*self._maxima(region, spare, count, after))
         powers_and_reciprocals(fragment, (n, count, m), region, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
-        tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
+        weights = tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
         fragment.stay(weights, region, after=After.NOTHING)
 
     def _maxima(self, region: Region, spare: Region, count: int, after: After) -> list[Plan]:
@@ -370,19 +366,19 @@ class _Around:
         for i in range(times):
             half = ceil_div(n, 2)
             plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
-            tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
-            plan.source2 = replace(region, base=region.base + (n - half) * self.line)
+            plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
+            plan = plan.but(source2=replace(region, base=region.base + (n - half) * self.line))
             region, n = replace(spare, base=spare.base + at * self.line), half
-            tasks.stays(plan, region, after=After.NOTHING)
-            plan.evidence, plan.note = Evidence.INFERRED, "halves of the keys compared in L2"
+            plan = tasks.stays(plan, region, after=After.NOTHING)
+            plan = plan.inferred("halves of the keys compared in L2")
             plans.append(plan)
             at += half
         top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
         s = largest_shape(m, count)
         size = min(4, s + (m < 16))
-        top.shape = (size, size, size)
-        tasks.resident(top, region, after if not times else After.PE_RESULT)
-        tasks.stays(top, self.small, after=After.NOTHING)
+        top = top.but(shape=(size, size, size))
+        top = tasks.resident(top, region, after if not times else After.PE_RESULT)
+        top = tasks.stays(top, self.small, after=After.NOTHING)
         return [*plans, top]
 
     def _result(self, head: int, region: Region, *, last: bool) -> None:
@@ -390,20 +386,17 @@ class _Around:
         for first, rows in _blocks(sizes.dims, self.v.lanes):
             plan = _product(self.v.of(head, first, rows), self.v.lanes, sizes.queries, sizes.keys, rows, 1.0)
             offset = out.offset + head * out.plane + first * out.row
-            plan.dst = Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane)
-            tasks.choose_shape(self.fragment.target, plan)
-            tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
-            self._sends(plan)
-            plan.holds = not last or head + 1 < sizes.heads or first + rows < sizes.dims
+            plan = plan.but(dst=Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane))
+            plan = tasks.choose_shape(self.fragment.target, plan)
+            plan = tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
+            plan = self._sends(plan)
+            plan = plan.but(holds=not last or head + 1 < sizes.heads or first + rows < sizes.dims)
             self.fragment.add(plan)
 
 
 def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
     plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale, kernel=kernel)
-    plan.cores_log2 = min(4, ceil_log2(ceil_div(rows, lanes)))
-    plan.ocg = ceil_log2(lanes)
-    plan.macs = rows * w * c
-    return plan
+    return plan.but(cores_log2=min(4, ceil_log2(ceil_div(rows, lanes))), ocg=ceil_log2(lanes), macs=rows * w * c)
 
 
 def _blocks(rows: int, lanes: int) -> list[tuple[int, int]]:

@@ -175,11 +175,11 @@ class TransposedMap:
 def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
     plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True, src=x.walk())
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
     region = Region(base, channel, size, size)
-    source_end = tasks.ne_source(fragment.target, plan, base + size)
+    plan, source_end = tasks.ne_source(fragment.target, plan, base + size)
     row = align(2 * x.m, 64)
     return _staged(
         fragment, plan, region, Dma(fragment.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end
@@ -190,9 +190,9 @@ def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0)
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
     plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True, src=x.folded())
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     region = folded_region(fragment.target, base, x.k, h, kernel_bytes)
-    source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
+    plan, source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
     return _staged(fragment, plan, region, _folded_walk(fragment, x.k, h), source_end)
 
 
@@ -200,14 +200,14 @@ def fold_columns(fragment: Fragment, x: MatrixRows, kernel_bytes: int) -> Transp
     """T0 and T1 of a folded product whose x is given as [K, M]: its columns as rows in L2, then folded from there."""
     k, m = x.m, x.k
     turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True, src=x.walk())
-    tasks.choose_shape(fragment.target, turn)
+    turn = tasks.choose_shape(fragment.target, turn)
     channel = l2.channel_stride(k)
     rows = Region(0, channel, m * channel, m * channel)
-    tasks.ne_source(fragment.target, turn, rows.row)
+    turn, _ = tasks.ne_source(fragment.target, turn, rows.row)
     fragment.stay(turn, rows)
     plan = tasks.copy_plan(fragment.target, FOLD, m // FOLD, k, out_trans=True)
-    tasks.choose_shape(fragment.target, plan)
-    tasks.resident(plan, Region(0, channel, FOLD * channel, rows.depth), After.NE_RESULT)
+    plan = tasks.choose_shape(fragment.target, plan)
+    plan = tasks.resident(plan, Region(0, channel, FOLD * channel, rows.depth), After.NE_RESULT)
     region = folded_region(fragment.target, rows.row, k, plan.h, kernel_bytes)
     return _staged(fragment, plan, region, _folded_walk(fragment, k, plan.h), 0)
 
@@ -229,8 +229,8 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
 
 
 def _staged(fragment: Fragment, plan: Plan, source: Region, walk: Dma, source_end: int) -> TransposedMap:
-    plan.dst, plan.dst_staged = walk, True
-    fragment.stay(plan, source)
+    plan = plan.but(dst=walk, dst_staged=True)
+    plan = fragment.stay(plan, source)
     end = source.base + plan.hout * source.row
     return TransposedMap(source, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
@@ -238,10 +238,10 @@ def _staged(fragment: Fragment, plan: Plan, source: Region, walk: Dma, source_en
 def fold_out(fragment: Fragment, region: Region, m: int, y: MatrixRows) -> None:
     """T2 of a folded product: from pixels back to rows."""
     plan = tasks.copy_plan(fragment.target, m, 1, y.k, dst=y.walk())
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     size = m * region.channel
-    tasks.resident(plan, Region(region.base, region.channel, size, size), After.NE_RESULT)
-    plan.result, plan.writes = Region(region.base + size), l2.AUTOMATIC
+    plan = tasks.resident(plan, Region(region.base, region.channel, size, size), After.NE_RESULT)
+    plan = plan.but(result=Region(region.base + size), writes=l2.AUTOMATIC)
     fragment.add(plan)
 
 
@@ -255,13 +255,12 @@ def block_plan(
 ) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
     plan = dense_block(target, weights, block, source.w, out_trans=out_trans, height=source.h)
-    plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
-    return plan
+    return plan.but(kernel=kernels.setdefault((block.first, block.count), plan.kernel))
 
 
-def settle(target: Target, plan: Plan) -> None:
+def settle(target: Target, plan: Plan) -> Plan:
     assert plan.kernel is not None
-    tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    return tasks.choose_shape(target, plan, weighted=True)
 
 
 def products(fragment: Fragment, source: TransposedMap, weights: Product, y: MatrixRows, kernels: Kernels) -> None:
@@ -269,13 +268,12 @@ def products(fragment: Fragment, source: TransposedMap, weights: Product, y: Mat
     blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=True)
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
-        plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
+        plan = plan.but(dst=replace(y.walk(), offset=y.offset + 2 * block.first))
         if i == 0 and source.walk is not None:
-            plan.src, plan.src_staged = source.walk, True
-        settle(fragment.target, plan)
-        tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan.result, plan.writes = Region(source.end), l2.AUTOMATIC
-        plan.holds = i < len(blocks) - 1
+            plan = plan.but(src=source.walk, src_staged=True)
+        plan = settle(fragment.target, plan)
+        plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
+        plan = plan.but(result=Region(source.end), writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
         fragment.add(plan)
 
 
@@ -287,9 +285,9 @@ def folded_products(fragment: Fragment, source: TransposedMap, weights: Product,
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
         if i == 0 and source.walk is not None:
-            plan.src, plan.src_staged = source.walk, True
-        settle(fragment.target, plan)
-        tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
+            plan = plan.but(src=source.walk, src_staged=True)
+        plan = settle(fragment.target, plan)
+        plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
     return region
 
@@ -334,9 +332,8 @@ def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: 
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=True):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
-        plan.src = walk
-        plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
-        settle(fragment.target, plan)
+        plan = plan.but(src=walk, dst=replace(y.walk(), offset=y.offset + 2 * block.first))
+        plan = settle(fragment.target, plan)
         plans.append(plan)
     place_blocks(fragment, plans)
 
@@ -408,8 +405,8 @@ def _hidden(fragment: Fragment, source: TransposedMap, weights: Product, region:
     for i, block in enumerate(blocks_for(fragment.target, weights, source.h, source.w, transposed=False)):
         plan = block_plan(fragment.target, source, weights, block, {}, out_trans=False)
         if i == 0:
-            plan.src, plan.src_staged = source.walk, True
-        settle(fragment.target, plan)
+            plan = plan.but(src=source.walk, src_staged=True)
+        plan = settle(fragment.target, plan)
         follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else source.after
-        tasks.resident(plan, source.region, follows if i == 0 else After.NOTHING)
+        plan = tasks.resident(plan, source.region, follows if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)

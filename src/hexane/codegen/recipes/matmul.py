@@ -109,8 +109,9 @@ def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixR
     walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
     plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, dst=walk)
     step = x.m * x.stride
-    plan.src = replace(x.walk(), depth=step, group=step)
-    tasks.streams_out(fragment.target, plan, tasks.pe_source(plan, 0), explicit=False)
+    plan = plan.but(src=replace(x.walk(), depth=step, group=step))
+    plan, end = tasks.pe_source(plan, 0)
+    plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
     return walk
 
@@ -161,16 +162,17 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, pl
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
         plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, src=x.walk(), dst=walk)
-        tasks.streams_out(fragment.target, plan, tasks.pe_source(plan, 0), explicit=False)
+        plan, end = tasks.pe_source(plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
         plan = (
             tasks.copy_plan(fragment.target, k, 1, m, out_trans=True)
             if transposed
             else tasks.copy_plan(fragment.target, m, 1, k)
         )
-        plan.src, plan.dst = x.walk(), walk
-        end = fragment.bring(plan, 0)
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = plan.but(src=x.walk(), dst=walk)
+        plan, end = fragment.bring(plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
     return walk
 
@@ -187,28 +189,29 @@ def hazard(start: int, end: int, copy: Plan) -> After:
     return After.PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else After.NOTHING
 
 
-def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
+def behind_staging(plan: Plan, end: int, copy: Plan) -> Plan:
     """Waits of a product whose source stands in L2 up to ``end`` and whose result follows it."""
-    plan.reads = plan.reads.waiting(hazard(0, end, copy))
+    plan = plan.but(reads=plan.reads.waiting(hazard(0, end, copy)))
     strip = plan.cout * l2.channel_stride(min(plan.wout, 128))
     if hazard(end, end + strip, copy) is After.PE_RESULT:
-        plan.writes = plan.writes.waiting(After.PE_RESULT)
+        plan = plan.but(writes=plan.writes.waiting(After.PE_RESULT))
+    return plan
 
 
 def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
     plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True, src=w.walk())
-    tasks.choose_shape(fragment.target, plan)
+    plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
     region = Region(0, channel, size, size)
-    end = tasks.ne_source(fragment.target, plan, size, after=After.NE)
+    plan, end = tasks.ne_source(fragment.target, plan, size, after=After.NE)
     after = After.NE
     if after_planar is not None:
         after = hazard(0, size, after_planar)
         # the copy's source region is checked the same way, and waits for the neural engine besides
         waits = hazard(size, end, after_planar)
-        plan.reads = plan.reads.waiting(waits)
+        plan = plan.but(reads=plan.reads.waiting(waits))
     fragment.stay(plan, region, after=after | After.NE)
     return region, size
 
@@ -223,12 +226,12 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     row = align(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row
     walk = Dma(fragment.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
-    plan.src, plan.dst = w.walk(), walk
-    end = fragment.bring(plan, 0, after=After.NE)
+    plan = plan.but(src=w.walk(), dst=walk)
+    plan, end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
-        plan.reads = plan.reads.waiting(hazard(0, end, after_planar))
-    tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
-    plan.holds = True
+        plan = plan.but(reads=plan.reads.waiting(hazard(0, end, after_planar)))
+    plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
+    plan = plan.but(holds=True)
     fragment.add(plan)
     return Interleaved(walk.buffer, 0, w.k, w.m, row, interleave=SCRATCH_LANES)
 
@@ -269,27 +272,29 @@ def kernel_product(target: Target, kernel: Dma, m: int, k: int, n: int, scale: f
     """A task of [M, K] times [K, N] whose first operand lies in scratch as a kernel, its rows side by side."""
     lanes = kernel.interleave
     plan = Plan("NE", w=n, c=k, cout=m, kernel_format=RUNTIME_KERNEL, post_scale=scale, macs=m * n * k)
-    plan.cores_log2, plan.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
+    plan = plan.but(cores_log2=min(4, ceil_log2(m // lanes)), ocg=ceil_log2(lanes))
     size, cores = align(2 * k * lanes, 64), 1 << plan.cores_log2
-    plan.kernel = TaskKernel(
-        b"",
-        tuple(core * size for core in range(cores)),
-        (size,) * cores,
-        source=kernel.buffer,
-        offset=kernel.offset,
-        pass_stride=target.limits.cores * size,
-        total=ceil_div(m, lanes) * size,
+    return plan.but(
+        kernel=TaskKernel(
+            b"",
+            tuple(core * size for core in range(cores)),
+            (size,) * cores,
+            source=kernel.buffer,
+            offset=kernel.offset,
+            pass_stride=target.limits.cores * size,
+            total=ceil_div(m, lanes) * size,
+        )
     )
-    return plan
 
 
-def choose_joint_shape(target: Target, plan: Plan) -> None:
+def choose_joint_shape(target: Target, plan: Plan) -> Plan:
     """The work-unit shape of a product whose map and result stay in L2, which a planar task may follow."""
     assert plan.kernel is not None
     s = joint_shape(plan.w, 1)
     if target.choices.small_patch and is_small_source(target, plan.w, 1, plan.kernel.sizes[0]):
-        plan.small_source, s = True, largest_shape(plan.w, 1)
-    plan.shape = (s, s, s)
+        s = largest_shape(plan.w, 1)
+        plan = plan.but(small_source=True)
+    return plan.but(shape=(s, s, s))
 
 
 def compute(fragment: Fragment, product: ComputedProduct) -> None:
@@ -303,49 +308,46 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
     blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
     n = y.k
     staging = fragment.plans[start]
-    core_bytes = align(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
         plan = kernel_product(fragment.target, staged.moved(first // lanes * staged.row), count, k, n, product.scale)
-        plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
-        plan.dtid = start
+        plan = plan.but(dst=replace(y.walk(), offset=y.offset + first * y.stride), dtid=start)
         if region is not None:
-            tasks.choose_shape(fragment.target, plan)
-            tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-            plan.result, plan.writes = Region(end), l2.AUTOMATIC
+            plan = tasks.choose_shape(fragment.target, plan)
+            plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
+            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
         elif i == 0 or fragment.plans[-1].reads.type is SourceType.DMA_STREAM:
-            plan.src = w.walk()
-            tasks.choose_shape(
-                fragment.target, plan, weighted=fragment.target.choices.small_patch, kernel_bytes=core_bytes
-            )
+            plan = plan.but(src=w.walk())
+            plan = tasks.choose_shape(fragment.target, plan, weighted=fragment.target.choices.small_patch)
             after = staging if staging.unit == "PE" and start == len(fragment.plans) - 1 else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
             scratch = isinstance(w, Interleaved)
             waits = After.NOTHING if scratch or product.settled else After.NE
-            end = tasks.ne_source(fragment.target, plan, 0, keep=keep, after=waits)
-            tasks.streams_out(fragment.target, plan, end, explicit=False, after=waits)
+            plan, end = tasks.ne_source(fragment.target, plan, 0, keep=keep, after=waits)
+            plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:
-                behind_staging(plan, end, after)
+                plan = behind_staging(plan, end, after)
         else:
-            tasks.choose_shape(fragment.target, plan)
-            tasks.resident(plan, replace(fragment.plans[-1].source, group=0))
-            plan.result, plan.writes = Region(end), l2.AUTOMATIC
+            plan = tasks.choose_shape(fragment.target, plan)
+            plan = tasks.resident(plan, replace(fragment.plans[-1].source, group=0))
+            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
         resident = region is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
-        plan.holds = i < len(blocks) - 1 and resident
+        plan = plan.but(holds=i < len(blocks) - 1 and resident)
         fragment.add(plan)
 
 
-def _surface_kernel(target: Target, plan: Plan, rows: MatrixRows) -> None:
+def _surface_kernel(target: Target, plan: Plan, rows: MatrixRows) -> Plan:
     """Kernel straight from rows of a surface: one row per core (§9.7)."""
     size = align(2 * rows.k, 64)
-    plan.kernel_format = RUNTIME_KERNEL
-    plan.cores_log2 = ceil_log2(rows.m)
-    plan.kernel = TaskKernel(
-        b"",
-        tuple(c * rows.stride for c in range(rows.m)),
-        (size,) * rows.m,
-        source=rows.buffer,
-        offset=rows.offset,
-        pass_stride=target.limits.cores * size,
+    plan = plan.but(kernel_format=RUNTIME_KERNEL, cores_log2=ceil_log2(rows.m))
+    return plan.but(
+        kernel=TaskKernel(
+            b"",
+            tuple(c * rows.stride for c in range(rows.m)),
+            (size,) * rows.m,
+            source=rows.buffer,
+            offset=rows.offset,
+            pass_stride=target.limits.cores * size,
+        )
     )
 
 
@@ -353,19 +355,18 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
     plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
-    _surface_kernel(fragment.target, plan, x)
-    plan.dst = y.walk()
-    plan.macs = x.m * n * x.k
+    plan = _surface_kernel(fragment.target, plan, x)
+    plan = plan.but(dst=y.walk(), macs=x.m * n * x.k)
     if turned_y:
         source = turn_in(fragment, w)
-        plan.src, plan.src_staged = source.walk, True
-        tasks.choose_shape(fragment.target, plan)
-        tasks.resident(plan, source.region, source.after)
-        plan.result, plan.writes = Region(source.end), l2.AUTOMATIC
+        plan = plan.but(src=source.walk, src_staged=True)
+        plan = tasks.choose_shape(fragment.target, plan)
+        plan = tasks.resident(plan, source.region, source.after)
+        plan = plan.but(result=Region(source.end), writes=l2.AUTOMATIC)
     else:
-        plan.src = w.walk()
-        end = fragment.bring(plan, 0)
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = plan.but(src=w.walk())
+        plan, end = fragment.bring(plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
 
 
@@ -387,21 +388,20 @@ def _by_single_rows(
     for i, count in enumerate(sizes):
         at -= count
         plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
-        _surface_kernel(fragment.target, plan, x.part(at, count))
-        plan.dst = replace(y.walk(), offset=y.offset + at * y.stride)
-        plan.macs = count * n * k
+        plan = _surface_kernel(fragment.target, plan, x.part(at, count))
+        plan = plan.but(dst=replace(y.walk(), offset=y.offset + at * y.stride), macs=count * n * k)
         if region is None:
-            plan.src = w.walk()
-            tasks.choose_shape(fragment.target, plan)
+            plan = plan.but(src=w.walk())
+            plan = tasks.choose_shape(fragment.target, plan)
             keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
-            end = tasks.ne_source(fragment.target, plan, 0, keep=keep)
-            tasks.streams_out(fragment.target, plan, end, explicit=False)
+            plan, end = tasks.ne_source(fragment.target, plan, 0, keep=keep)
+            plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
             region = replace(plan.source, group=0) if keep else None
         else:
             if turned_y and i == 0:
-                plan.src, plan.src_staged = walk, True
-            tasks.choose_shape(fragment.target, plan)
-            tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
-            plan.result, plan.writes = Region(end), l2.AUTOMATIC
-        plan.holds = i < len(sizes) - 1 and region is not None
+                plan = plan.but(src=walk, src_staged=True)
+            plan = tasks.choose_shape(fragment.target, plan)
+            plan = tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
+            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
+        plan = plan.but(holds=i < len(sizes) - 1 and region is not None)
         fragment.add(plan)

@@ -39,8 +39,7 @@ MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 def variance(w: int, h: int, c: int, count: int, epsilon: float, **settings: object) -> Plan:
     """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
     plan = Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE_BINARY, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
-    plan.final = 1.0 / count
-    return plan
+    return plan.but(final=1.0 / count)
 
 
 def tall_patch(w: int, h: int) -> tuple[int, int]:
@@ -147,8 +146,9 @@ def _turned(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tup
     rows_as_channels(fragment, as_rows(middle[0]), as_rows(middle[1]), epsilon)
     back = tuple(order.index(axis) for axis in range(4))
     permute(fragment, AxisWalk.of(middle[1]), back, AxisWalk.of(y))
-    for plan in fragment.plans[start:]:
-        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
+    for at in range(start, len(fragment.plans)):
+        note = "layer norm over another axis than W, through scratch"
+        fragment.change(at, evidence=Evidence.INFERRED, note=note)
 
 
 def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
@@ -169,22 +169,22 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     region = Region(moved_at, flat, turned_row, w * flat)
 
     load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True, src=x.dma())
-    fragment.bring(load, source_at, keep=True)
-    load.source = replace(source, group=c * channel)
-    tasks.stays(load, region)
+    load, _ = fragment.bring(load, source_at, keep=True)
+    load = load.but(source=replace(source, group=c * channel))
+    load = tasks.stays(load, region)
     mean = _column_mean(x, region, values)
     minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.C)
-    tasks.resident(minus, source, After.PE_RESULT, second=values)
-    tasks.stays(minus, target, after=After.NOTHING)
+    minus = tasks.resident(minus, source, After.PE_RESULT, second=values)
+    minus = tasks.stays(minus, target, after=After.NOTHING)
     again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
-    lock(minus, again)
-    tasks.resident(again, target, After.FOLLOWS_PE)
-    tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
+    minus, again = lock(minus, again)
+    again = tasks.resident(again, target, After.FOLLOWS_PE)
+    again = tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
     spread = _column_mean(x, replace(region, base=turned_at), values)
-    spread.pe, spread.epsilon = SQUARES, epsilon
+    spread = spread.but(pe=SQUARES, epsilon=epsilon)
     scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C, dst=y.dma())
-    tasks.resident(scale, target, After.PE_RESULT, second=values)
-    tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
+    scale = tasks.resident(scale, target, After.PE_RESULT, second=values)
+    scale = tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
     fragment.add(load, mean, minus, again, spread)
     fragment.add(scale)
 
@@ -198,13 +198,12 @@ def _turned_pad(row: int, channel: int) -> int:
 def _column_mean(x: Tensor, transposed: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
     plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.c)
-    tasks.resident(
+    plan = tasks.resident(
         plan,
         Region(transposed.base, transposed.channel, transposed.depth, transposed.depth, transposed.row),
         After.NE_RESULT,
     )
-    tasks.stays(plan, values, after=After.NOTHING)
-    return plan
+    return tasks.stays(plan, values, after=After.NOTHING)
 
 
 def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
@@ -214,17 +213,17 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / (x.h * x.w), src=x.dma())
-    end = tasks.pe_source(mean, 2 * line, keep=True)
+    mean, end = tasks.pe_source(mean, 2 * line, keep=True)
     fragment.need_room(end, f"a layer norm of {x.c} planes of {x.h} x {x.w}")
     source = replace(mean.source, group=0)
-    tasks.stays(mean, vector)
+    mean = tasks.stays(mean, vector)
     axes = sizes_of_one((1, x.w), (1, x.h))
     spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=axes, transpose1=True, transpose_out=True)
-    tasks.resident(spread, vector, After.PE_RESULT, second=source)
-    tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
+    spread = tasks.resident(spread, vector, After.PE_RESULT, second=source)
+    spread = tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, dst=y.dma())
-    tasks.resident(scale, source, After.PE_RESULT, second=vector)
-    tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
+    scale = tasks.resident(scale, source, After.PE_RESULT, second=vector)
+    scale = tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
     fragment.add(mean, spread, scale)
 
 
@@ -239,7 +238,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
         w, h, d, walk = x.w, x.c, x.h, cube(x)
     count = x.c * x.h * x.w
     mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE, final=1.0 / count, src=walk)
-    tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
+    mean, _ = tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
     source = replace(mean.source, group=0)
     end = 4 * l2.UNIT + h * mean.source.row
     if (
@@ -250,21 +249,21 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
         raise UnsupportedError(
             f"a layer norm over {count} values does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    mean.tile = min(h, MEAN_ROWS)
+    mean = mean.but(tile=min(h, MEAN_ROWS))
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     fragment.stay(mean, single)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
     spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes, patch=tall_patch(w, h))
-    tasks.resident(spread, single, After.PE_RESULT, second=source)
+    spread = tasks.resident(spread, single, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C, dst=y.dma())
     if x.c == x.h == 1:
-        scale.patch = pe_patch(w, h, operands=2)
-        tasks.resident(scale, source, After.PE_RESULT)
+        scale = scale.but(patch=pe_patch(w, h, operands=2))
+        scale = tasks.resident(scale, source, After.PE_RESULT)
     else:
-        scale.src = x.dma()
-        end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
-    scale.source2 = single
+        scale = scale.but(src=x.dma())
+        scale, end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
+    scale = scale.but(source2=single)
     fragment.send(scale, end, after=After.NOTHING)
 
 
@@ -273,23 +272,23 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
     turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True, src=x.dma())
-    tasks.pe_source(turn, 4 * l2.UNIT + line)
+    turn, _ = tasks.pe_source(turn, 4 * l2.UNIT + line)
     fragment.stay(turn, vector)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch, final=1.0 / x.c)
     after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
-    tasks.resident(mean, vector, after_turn)
-    tasks.stays(mean, single, after=After.NOTHING)
+    mean = tasks.resident(mean, vector, after_turn)
+    mean = tasks.stays(mean, single, after=After.NOTHING)
     spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W, patch=patch)
-    tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
-    tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
+    spread = tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
+    spread = tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, patch=patch)
-    tasks.resident(scale, vector, After.PE_RESULT, second=single)
-    tasks.stays(scale, vector, after=After.NOTHING)
+    scale = tasks.resident(scale, vector, After.PE_RESULT, second=single)
+    scale = tasks.stays(scale, vector, after=After.NOTHING)
     fragment.add(mean, spread, scale)
     back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, dst=y.dma())
-    tasks.resident(back, vector, after_turn)
+    back = tasks.resident(back, vector, after_turn)
     fragment.send(back, 4 * l2.UNIT + line, after=After.NOTHING)
 
 
@@ -305,23 +304,22 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     fragment.add(mean)
     target = replace(region, base=size)
     minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
-    tasks.resident(minus, region, After.PE_RESULT, second=Region(2 * size, 16, step, step))
+    minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(2 * size, 16, step, step))
     fragment.stay(minus, target, after=After.NOTHING)
     spread = _row_mean(x, target, row_values(x, 0), After.PE_RESULT)
-    spread.pe, spread.epsilon = SQUARES, epsilon
+    spread = spread.but(pe=SQUARES, epsilon=epsilon)
     fragment.add(spread)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W, transpose2=False)
-    scale.dst = y.dma()
-    tasks.resident(scale, target, After.PE_RESULT, second=Region(0, 16, step, step))
+    scale = scale.but(dst=y.dma())
+    scale = tasks.resident(scale, target, After.PE_RESULT, second=Region(0, 16, step, step))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
 def _row_mean(x: Tensor, source: Region, result: Region, after: After) -> Plan:
     plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.w)
     block = x.c * source.channel
-    tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
-    tasks.stays(plan, result, after=After.NOTHING)
-    return plan
+    plan = tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
+    return tasks.stays(plan, result, after=After.NOTHING)
 
 
 # -- rows as channels: matrices --------------------------------------------------------------------------------------
@@ -332,20 +330,19 @@ def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
     mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.k, src=x.walk())
-    tasks.pe_source(mean, base, keep=True)
-    mean.patch = (min(mean.patch[0], 8), 0)
-    fragment.stay(mean, vector)
+    mean, _ = tasks.pe_source(mean, base, keep=True)
+    mean = mean.but(patch=(min(mean.patch[0], 8), 0))
+    mean = fragment.stay(mean, vector)
     source = replace(mean.source, group=0)
     spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=Axes.W, transpose1=True, transpose_out=True)
-    tasks.resident(spread, vector, After.PE_RESULT, second=source)
+    spread = tasks.resident(spread, vector, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(vector, base=line), after=After.NOTHING)
     return vector, source
 
 
 def _scaled(x: MatrixRows, source: Region, vector: Region) -> Plan:
     plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-    tasks.resident(plan, source, After.PE_RESULT, second=vector)
-    return plan
+    return tasks.resident(plan, source, After.PE_RESULT, second=vector)
 
 
 def rows_as_channels(fragment: Fragment, x: MatrixRows, y: MatrixRows, epsilon: float) -> None:
@@ -358,11 +355,10 @@ def rows_as_channels(fragment: Fragment, x: MatrixRows, y: MatrixRows, epsilon: 
         part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
         base = 2 * l2.channel_stride(part.m)
         vector, source = _row_statistics(fragment, part, base, epsilon)
-        scale = _scaled(part, source, vector)
-        scale.dst = target.walk()
-        fragment.send(scale, base + source.row, explicit=False, after=After.NOTHING)
+        scale = _scaled(part, source, vector).but(dst=target.walk())
         # the statistics are those in front of a projection, where the scaled rows stay in L2
-        scale.evidence, scale.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
+        scale = scale.inferred("layer norm of a projection, result by DMA")
+        fragment.send(scale, base + source.row, explicit=False, after=After.NOTHING)
 
 
 def projection(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -399,11 +395,11 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     vector, source = _row_statistics(fragment, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)
     region = Region(map_at, channel, size, size)
-    tasks.stays(scale, region, after=After.NOTHING)
+    scale = tasks.stays(scale, region, after=After.NOTHING)
     turn = tasks.copy_plan(context.target, x.m, 1, x.k, out_trans=True)
-    scale.patch = joint_patch(0)
+    scale = scale.but(patch=joint_patch(0))
     fragment.add(scale)
-    tasks.resident(turn, region, After.FOLLOWS_PE)
+    turn = tasks.resident(turn, region, After.FOLLOWS_PE)
     columns = Region(turned_at, odd, x.k * odd, x.k * odd)
     fragment.stay(turn, columns, after=After.NOTHING)
     linear.products(fragment, TransposedMap(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})

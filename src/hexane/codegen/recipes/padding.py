@@ -110,5 +110,5 @@ def continue_lines(fragment: Fragment, walk: AxisWalk, axis: int, before: int, a
         if mirror:
             reverse(fragment, inside, axis, 1 if target == 0 else edge - count, outside)
         else:
-            plan = straight(fragment, inside.sliced(axis, edge, count, 0), outside)
-            plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"
+            straight(fragment, inside.sliced(axis, edge, count, 0), outside)
+            fragment.change(-1, evidence=Evidence.INFERRED, note="one line read for every row")

@@ -99,11 +99,10 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
 def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Context) -> Fragment:
     fragment = Fragment(context)
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
-    window.set_on(plan)
-    plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
-    plan.src, plan.dst = x.dma(), y.dma()
-    tasks.choose_shape(context.target, plan)
-    end = tasks.ne_source(context.target, plan, 0)
+    plan = window.set_on(plan)
+    plan = plan.but(cores_log2=min(tasks.MOST_CORES_LOG2, ceil_log2(x.c)), src=x.dma(), dst=y.dma())
+    plan = tasks.choose_shape(context.target, plan)
+    plan, end = tasks.ne_source(context.target, plan, 0)
     fragment.send(plan, end)
     fragment.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
     return fragment

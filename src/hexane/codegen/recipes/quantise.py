@@ -46,17 +46,13 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
     fragment = Fragment(context)
-    first = _copy(x)
-    first.scale = affine.inverse
-    last = first
+    plan = _copy(x).but(scale=affine.inverse)
     if affine.zero:
         middle = fragment.tensor(*x.shape)
-        fragment.add(unary.pe_stream(context.target, first, x, middle))
-        last = _copy(x)
-        last.bias = float(affine.zero)
-        x = middle
-    fragment.add(unary.pe_stream(context.target, last, x, y))
-    last.out_format = BYTE_FORMATS[op.output.dtype]
+        fragment.add(unary.pe_stream(context.target, plan, x, middle))
+        plan, x = _copy(x).but(bias=float(affine.zero)), middle
+    fragment.add(unary.pe_stream(context.target, plan, x, y))
+    fragment.change(-1, out_format=BYTE_FORMATS[op.output.dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -72,15 +68,13 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
     fragment = Fragment(context)
-    first = last = _copy(x)
+    plan = _copy(x)
     if affine.zero:
-        first.bias = -float(affine.zero)
         middle = fragment.tensor(*y.shape)
-        fragment.add(unary.pe_stream(context.target, first, x, middle))
-        last, x = _copy(y), middle
-    last.scale = affine.scale
-    fragment.add(unary.pe_stream(context.target, last, x, y))
-    first.in_format = BYTE_FORMATS[dtype]
+        fragment.add(unary.pe_stream(context.target, plan.but(bias=-float(affine.zero)), x, middle))
+        plan, x = _copy(y), middle
+    fragment.add(unary.pe_stream(context.target, plan.but(scale=affine.scale), x, y))
+    fragment.change(0, in_format=BYTE_FORMATS[dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -107,7 +101,7 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     weights = Weights(np.asarray(weight, np.float16), product.stream).scaled_by(epilogue.scale)
     x, y = context.tensor(product.bytes), context.tensor(ops[-1].output)
     fragment = lower(Convolution(x, y, weights, epilogue.bias_behind_scale, window_of(conv), epilogue), context)
-    for plan in fragment.plans:
-        plan.in_format = BYTE_FORMATS[product.bytes.dtype]
+    for at in range(len(fragment.plans)):
+        fragment.change(at, in_format=BYTE_FORMATS[product.bytes.dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment

@@ -69,7 +69,7 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     fragment = Fragment(context)
     inverted = fragment.tensor(*b.shape)
     plan = unary.copy_of(context.target, b)
-    unary.set_table(plan, "reciprocal")
+    plan = unary.set_table(plan, "reciprocal")
     fragment.add(unary.ne_stream(context.target, plan, b, inverted))
     a = context.tensor(x) if numerator is None else fragment.plain_constant(np.asarray(numerator, np.float16))
     combine(fragment, "mul", a, inverted, out)
@@ -90,7 +90,7 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     transposed = context.choices.turned_quotients or b.h == b.w == 1
     region, size = _held_table(fragment, "reciprocal", b, transposed=transposed)
     product = planar("mul", out, False)
-    product.broadcast2, product.transpose2 = broadcast_axes(b, a), transposed
+    product = product.but(broadcast2=broadcast_axes(b, a), transpose2=transposed)
     fragment.add(against_resident(context.target, product, a, out, region, size))
     return fragment
 
@@ -113,11 +113,10 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     fragment = Fragment(context)
     region, _ = _held_table(fragment, table_name(ops[0]), x, transposed=True, keep=True)
     (table,) = fragment.plans
-    table.post_scale = fp16_value(FUNCTIONS[ops[0].type].scale)
+    table = table.but(post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
     last = planar(ops[1].type, out, False)
-    last.dst, last.source2, last.transpose2 = out.dma(), region, True
-    last.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(last, replace(table.source, group=0), After.NE)
+    last = last.but(dst=out.dma(), source2=region, transpose2=True, patch=pe_patch(1, 1, operands=2))
+    last = tasks.resident(last, replace(table.source, group=0), After.NE)
     fragment.send(last, region.channel + table.source.row, after=After.NOTHING)
     if "function_and_residual" not in (context.target.shown or ()):
         fragment.evidence(Evidence.INFERRED, "a pixel and its table, as on H14")
@@ -129,14 +128,14 @@ def _held_table(
 ) -> tuple[Region, int]:
     """A table of x at 0 in L2, turned if asked for, x behind it: where, and how many bytes (§13, appendix A)."""
     plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=transposed)
-    unary.set_table(plan, name)
-    plan.src = x.dma()
+    plan = unary.set_table(plan, name)
+    plan = plan.but(src=x.dma())
     if not keep:  # one-row patches where x stays, as of copies that read L2
-        tasks.choose_shape(fragment.target, plan)
+        plan = tasks.choose_shape(fragment.target, plan)
     channels, width = (x.w, x.c) if transposed else (x.c, x.w)
     region = l2.planar_map(channels, x.h, width, x.n)
     size = x.n * x.h * region.row
-    tasks.ne_source(fragment.target, plan, size, keep=keep)
+    plan, _ = tasks.ne_source(fragment.target, plan, size, keep=keep)
     fragment.stay(plan, region)
     return region, size
 
@@ -177,20 +176,19 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     for i, tensor in enumerate((b, a)):
         plan = unary.copy_of(context.target, tensor, src=tensor.dma())
         if tensor is a:
-            unary.set_table(plan, "log2")
-        tasks.choose_shape(context.target, plan)
-        tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
+            plan = unary.set_table(plan, "log2")
+        plan = tasks.choose_shape(context.target, plan)
+        plan, _ = tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(pairs, base=i * channel))
     product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT, power_category=2)
-    product.cores_log2 = cores_log2(a.c)
-    unary.set_table(product, "exp2")
-    product.dst = out.dma()
-    product.shape = (1, 1, largest)
+    product = product.but(cores_log2=cores_log2(a.c))
+    product = unary.set_table(product, "exp2")
+    product = product.but(dst=out.dma(), shape=(1, 1, largest))
     if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
         coefficients = max(2, tasks.lanes_of(product)) * product.c
         total = tasks.moved_bytes(product, alone=True)
-        product.shape = work_shape(context.target, (a.w, a.h), coefficients, total)
-    tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
+        product = product.but(shape=work_shape(context.target, (a.w, a.h), coefficients, total))
+    product = tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     fragment.send(product, size, explicit=False, after=After.NOTHING)
     if context.choices.planar_powers:
         fragment.evidence(Evidence.INFERRED, "a power in whole rows, where Apple's planar product takes strips")
@@ -205,26 +203,26 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
     pixel = x.w == x.h == 1
     logarithms, size = _held_table(fragment, "log2", x, transposed=pixel)
     product = planar("mul", x, False)
-    product.src = y.dma()
+    product = product.but(src=y.dma())
     last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
-    last.dst = out.dma()
+    last = last.but(dst=out.dma())
     placed = replace(logarithms, base=size) if pixel else logarithms
-    end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
-    product.source2 = logarithms
-    tasks.stays(product, placed, after=After.NOTHING)
+    product, end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
+    product = product.but(source2=logarithms)
+    product = tasks.stays(product, placed, after=After.NOTHING)
     if pixel:
-        product.transpose2 = product.transpose_out = True
-        last.shape = (3, max(0, 7 - ceil_log2(x.c)), 3)
+        product = product.but(transpose2=True, transpose_out=True)
+        last = last.but(shape=(3, max(0, 7 - ceil_log2(x.c)), 3))
         end = 2 * size
     else:
-        lock(product, last)
-    tasks.resident(last, placed, After.PE_RESULT if pixel else After.FOLLOWS_PE)
-    tasks.streams_out(fragment.target, last, end, after=After.NOTHING)
+        product, last = lock(product, last)
+    last = tasks.resident(last, placed, After.PE_RESULT if pixel else After.FOLLOWS_PE)
+    last = tasks.streams_out(fragment.target, last, end, after=After.NOTHING)
     if not pixel and patch_count(x.w, x.h, last.shape[2]) > 1:
         channel = l2.channel_stride(x.w)
         block = x.c * channel
         pad = l2.UNIT * (block // l2.UNIT % 2 == 0)  # one program
-        last.result, last.writes = Region(end, channel, block + pad, block, block), Writes(ResultType.DMA_STREAM)
+        last = last.but(result=Region(end, channel, block + pad, block, block), writes=Writes(ResultType.DMA_STREAM))
     fragment.add(product)
     fragment.add(last)
     return fragment
@@ -241,10 +239,10 @@ def _scaled_power(fragment: Fragment, x: Tensor, out: Tensor, exponent: float) -
     """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
     middle = fragment.tensor(*x.shape)
     first = unary.copy_of(fragment.target, x)
-    unary.set_table(first, "log2")
+    first = unary.set_table(first, "log2")
     fragment.add(unary.ne_stream(fragment.target, first, x, middle))
     second = unary.copy_of(fragment.target, x)
-    second.post_scale = exponent
-    unary.set_table(second, "exp2")
+    second = second.but(post_scale=exponent)
+    second = unary.set_table(second, "exp2")
     fragment.add(unary.ne_stream(fragment.target, second, middle, out))
     return fragment

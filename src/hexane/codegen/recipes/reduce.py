@@ -93,11 +93,10 @@ def reduced_axes(op: Op) -> frozenset[str]:
     return frozenset("nchw"[(a % len(shape)) + shift] for a in numbers)
 
 
-def fold_row(plan: Plan, count: int) -> None:
+def fold_row(plan: Plan, count: int) -> Plan:
     """A row of 128 or more values runs as 4 x W/4 (§13, folding of long reductions)."""
-    plan.w, plan.h = count // 4, 4
-    plan.wout, plan.hout = plan.w, plan.h
-    plan.tile = 4
+    plan = plan.but(w=count // 4, h=4)
+    return plan.but(wout=plan.w, hout=plan.h, tile=4)
 
 
 def folds(width: int, *, by_dma: bool = False) -> bool:
@@ -152,11 +151,11 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
         return False
     plan = kind.plan(x.w, x.h, x.c, transpose_out=True, final=kind.factor(x.h * x.w))
     line = result.row
-    plan.src, plan.dst = x.dma(), Dma(result.buffer, result.offset, line, line, line, line)
-    end = tasks.pe_source(plan, 0)
+    plan = plan.but(src=x.dma(), dst=Dma(result.buffer, result.offset, line, line, line, line))
+    plan, end = tasks.pe_source(plan, 0)
     vector = align(2 * x.c, 16)
-    plan.result = Region(end, vector, vector, vector, vector)
-    plan.writes = Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan))
+    plan = plan.but(result=Region(end, vector, vector, vector, vector))
+    plan = plan.but(writes=Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan)))
     fragment.add(plan)
     return True
 
@@ -189,9 +188,9 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
         source = fragment.tensor(*x.shape)
         before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY)
         if op.type == "reduce_min":
-            before.scale = -1.0
+            before = before.but(scale=-1.0)
         else:
-            before.pe = ABSOLUTE
+            before = before.but(pe=ABSOLUTE)
         fragment.add(unary.pe_stream(context.target, before, x, source))
     kind = {"reduce_min": Reduction(Reduce.MAX), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
     middle = fragment.tensor(*shape)
@@ -204,7 +203,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
             fragment.add(unary.pe_stream(context.target, after, middle, last))
         else:
             root = unary.copy_of(context.target, middle)
-            unary.set_table(root, "sqrt")
+            root = unary.set_table(root, "sqrt")
             fragment.add(unary.ne_stream(context.target, root, middle, last))
     relayout(fragment, last, result)
     return fragment
@@ -219,20 +218,21 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         return
     plan = kind.plan(x.w, x.h, x.c, groups=x.n, final=kind.factor(x.h * x.w), src=x.dma(), dst=out.dma())
     if x.h == 1 and folds(x.w, by_dma=True):
-        fold_row(plan, x.w)
-        plan.src = replace(x.dma(), row=x.w // 2)
-        end = tasks.pe_source(plan, 0)
+        plan = fold_row(plan, x.w)
+        plan = plan.but(src=replace(x.dma(), row=x.w // 2))
+        plan, end = tasks.pe_source(plan, 0)
         if plan.patch[0] > FOLDED_PATCH_LOG2:
-            plan.patch = (FOLDED_PATCH_LOG2, plan.patch[1])
+            plan = plan.but(patch=(FOLDED_PATCH_LOG2, plan.patch[1]))
             channel = l2.channel_stride(1 << FOLDED_PATCH_LOG2 if x.c == 1 else plan.w)  # a window, of one channel
             block = x.c * channel
             row = block + l2.pe_pad(block, channel, reduction=True)
-            plan.source, end = Region(0, channel, row, block, block), plan.h * row
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
+            end = plan.h * row
+            plan = plan.but(source=Region(0, channel, row, block, block))
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
-        end = tasks.pe_source(plan, 0)
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
-        tasks.fit_pe(fragment.target, plan)
+        plan, end = tasks.pe_source(plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = tasks.fit_pe(fragment.target, plan)
     fragment.add(plan)
 
 
@@ -246,26 +246,26 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         return
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.c, groups=x.h, final=kind.factor(x.w))
-        plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
-        plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
-        end = tasks.pe_source(plan, 0)
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
-        tasks.fit_pe(fragment.target, plan)
+        plan = plan.but(src=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row))
+        plan = plan.but(dst=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row))
+        plan, end = tasks.pe_source(plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = tasks.fit_pe(fragment.target, plan)
         fragment.add(plan)
 
 
 def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.h, final=kind.factor(x.w))
-        plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch)
-        plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch)
-        tasks.pe_source(plan, 0)
+        plan = plan.but(src=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch))
+        plan = plan.but(dst=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch))
+        plan, _ = tasks.pe_source(plan, 0)
         region = plan.source
         end = x.h * region.channel
         end += l2.pe_pad(end, l2.channel_stride(64), reduction=True)
-        plan.source = replace(region, row=end)
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
-        tasks.fit_pe(fragment.target, plan)
+        plan = plan.but(source=replace(region, row=end))
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = tasks.fit_pe(fragment.target, plan)
         fragment.add(plan)
 
 
@@ -283,32 +283,30 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
-        plan.src, plan.dst = x.dma(n * x.batch), out.dma(n * out.batch)
-        tasks.choose_shape(fragment.target, plan)
-        plan.shape = (0, 0, plan.shape[2])
-        end = tasks.ne_source(fragment.target, plan, 0)
-        tasks.streams_out(fragment.target, plan, end)
+        plan = plan.but(src=x.dma(n * x.batch), dst=out.dma(n * out.batch))
+        plan = tasks.choose_shape(fragment.target, plan)
+        plan = plan.but(shape=(0, 0, plan.shape[2]))
+        plan, end = tasks.ne_source(fragment.target, plan, 0)
+        plan = tasks.streams_out(fragment.target, plan, end)
         if plan.fat_tile:
             line = l2.channel_stride(x.w)
-            plan.result = Region(end, line, line, line, line)
-            plan.writes = Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan))
+            plan = plan.but(result=Region(end, line, line, line, line))
+            plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
         fragment.add(plan)
 
 
 def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
     plan = kind.plan(1, x.c, 1, groups=x.n, final=kind.factor(x.c))
-    plan.src = Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)
-    plan.dst = out.dma()
-    end = tasks.pe_source(plan, 0)
+    plan = plan.but(src=Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch), dst=out.dma())
+    plan, end = tasks.pe_source(plan, 0)
     fragment.send(plan, end, explicit=False)
 
 
 def _turning(fragment: Fragment, x: Tensor, n: int = 0) -> Plan:
     """The copy of an image whose channels become columns."""
     turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True, src=x.dma(n * x.batch))
-    tasks.choose_shape(fragment.target, turn)
-    return turn
+    return tasks.choose_shape(fragment.target, turn)
 
 
 def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
@@ -325,33 +323,32 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         turn = _turning(fragment, x, n)
         size = x.h * row
         region = Region(0, channel, row, block)
-        tasks.ne_source(fragment.target, turn, size)
+        turn, _ = tasks.ne_source(fragment.target, turn, size)
         if staged:
             line = align(2 * x.c, 64)
-            turn.dst = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
-            turn.dst_staged = True
-        fragment.stay(turn, region)
+            turn = turn.but(dst=Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line))
+            turn = turn.but(dst_staged=True)
+        turn = fragment.stay(turn, region)
         plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation, transpose_out=True)
-        plan.final = kind.factor(x.c)
+        plan = plan.but(final=kind.factor(x.c))
         if staged:
-            plan.src, plan.src_staged = turn.dst, True
+            plan = plan.but(src=turn.dst, src_staged=True)
         walk = out.dma(n * out.batch)
-        plan.dst = Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row)
-        tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
+        plan = plan.but(dst=Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row))
+        plan = tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
         if staged:
-            plan.reads = plan.reads.waiting(After.STAGED)
+            plan = plan.but(reads=plan.reads.waiting(After.STAGED))
         if folds(x.c):
-            fold_row(plan, x.c)
-            plan.source = Region(0, channel, x.c // 2, block, plan.source.group)
-            plan.tile = 4
-        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+            plan = fold_row(plan, x.c)
+            plan = plan.but(source=Region(0, channel, x.c // 2, block, plan.source.group), tile=4)
+        plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         narrow = l2.channel_stride(x.w)
         total = x.h * narrow
-        plan.result, plan.writes = Region(size, narrow, narrow, narrow, narrow), Writes(ResultType.DMA_KEEP)
+        plan = plan.but(result=Region(size, narrow, narrow, narrow, narrow), writes=Writes(ResultType.DMA_KEEP))
         if x.h > 1 and fragment.target.choices.ring_of_sums:
-            plan.writes = Writes(ResultType.DMA_STREAM)
+            plan = plan.but(writes=Writes(ResultType.DMA_STREAM))
         elif x.h > 1:
-            plan.result = Region(size, narrow, total, narrow, 0)
+            plan = plan.but(result=Region(size, narrow, total, narrow, 0))
         fragment.add(plan)
 
 
@@ -371,9 +368,9 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
 def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
     plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n, final=kind.factor(x.c * x.h * x.w), src=cube(x), dst=out.dma())
-    end = tasks.pe_source(plan, 0)
-    tasks.streams_out(fragment.target, plan, end, explicit=False)
-    tasks.fit_pe(fragment.target, plan)
+    plan, end = tasks.pe_source(plan, 0)
+    plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
+    plan = tasks.fit_pe(fragment.target, plan)
     fragment.add(plan)
 
 
@@ -389,32 +386,36 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         return
     for n in range(x.n):
         turn = tasks.copy_plan(fragment.target, x.h, x.c, x.w, out_trans=True)
-        turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-        tasks.choose_shape(fragment.target, turn)
+        turn = turn.but(src=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
+        turn = tasks.choose_shape(fragment.target, turn)
         channel = l2.channel_stride(x.h)
         block = x.w * channel
         pitch = block + l2.column_pad(block, x.h)
         size = x.c * pitch
-        tasks.ne_source(fragment.target, turn, size)
+        turn, _ = tasks.ne_source(fragment.target, turn, size)
         fragment.stay(turn, Region(0, channel, pitch, block))
         plan = kind.plan(x.h, 1, x.c, groups=x.w, final=kind.factor(x.h))
-        tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
-        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        plan = tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
+        plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         if folds(x.h):
-            fold_row(plan, x.h)
-            plan.source = Region(0, pitch, x.h // 2, block, channel)
-            plan.patch = pe_patch(plan.w, plan.h, operands=1)
+            plan = fold_row(plan, x.h)
+            plan = plan.but(source=Region(0, pitch, x.h // 2, block, channel))
+            plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         group = x.c * 16
         fragment.stay(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         back = tasks.copy_plan(fragment.target, x.w, x.c, 1, out_trans=True)
-        back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
-        back.shape = tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)
-        back.tile = tasks.patch_row(back)
-        tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
-        back.result, back.writes = Region(size + x.w * group), l2.AUTOMATIC
+        back = back.but(dst=replace(out.dma(n * out.batch), row=out.plane, plane=out.plane))
+        back = back.but(
+            shape=tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)
+        )
+        back = back.but(tile=tasks.patch_row(back))
+        back = tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
+        back = back.but(result=Region(size + x.w * group), writes=l2.AUTOMATIC)
         line = l2.channel_stride(x.w)
         if line > l2.UNIT:
-            back.result, back.writes = Region(back.result.base, line, line, line, line), Writes(ResultType.DMA_STREAM)
+            back = back.but(
+                result=Region(back.result.base, line, line, line, line), writes=Writes(ResultType.DMA_STREAM)
+            )
         fragment.add(back)
 
 

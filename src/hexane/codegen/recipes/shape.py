@@ -86,12 +86,12 @@ def straight(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> Plan:
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
     plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, in_format=Element.of(source.element))
     if source.element == 1:
-        plan.out_format = Element.UINT8
-    plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
-    end = fragment.bring(plan, 0)
-    tasks.streams_out(fragment.target, plan, end)
+        plan = plan.but(out_format=Element.UINT8)
+    plan = plan.but(src=_dma(source, 0, 1, 2), dst=_dma(target, 0, 1, 2))
+    plan, end = fragment.bring(plan, 0)
+    plan = tasks.streams_out(fragment.target, plan, end)
     if n > 1:
-        plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
+        plan = plan.inferred("a copy with groups")
     return fragment.add(plan)
 
 
@@ -116,18 +116,17 @@ def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: A
     plan = tasks.copy_plan(
         fragment.target, source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True
     )
-    plan.src = _dma(source, group, inner, row)
-    plan.dst = _dma(target, place[group], place[3], place[row])
-    end = fragment.bring(plan, 0)
+    plan = plan.but(src=_dma(source, group, inner, row), dst=_dma(target, place[group], place[3], place[row]))
+    plan, end = fragment.bring(plan, 0)
     channel = align(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:
-        plan.result = Region(end, channel, block, block, block)
-        plan.writes = Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan))
+        plan = plan.but(result=Region(end, channel, block, block, block))
+        plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
     else:
-        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     if groups > 1:
-        plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
+        plan = plan.inferred("a copy with groups")
     return fragment.add(plan)
 
 
@@ -433,16 +432,15 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
 
     h, w, source = walk(x, not joins)
     load = tasks.copy_plan(fragment.target, rows, h, w, src=source)
-    tasks.choose_shape(fragment.target, load)
+    load = tasks.choose_shape(fragment.target, load)
     size = rows * block
-    tasks.ne_source(fragment.target, load, size)
+    load, _ = tasks.ne_source(fragment.target, load, size)
     region = Region(0, block, 2 * w if h > 1 else size, size)
-    fragment.stay(load, region)
+    note = "one region of L2 under two shapes"
+    fragment.stay(load.inferred(note), region)
     h, w, target = walk(y, joins)
     store = tasks.copy_plan(fragment.target, rows, h, w, dst=target)
-    tasks.choose_shape(fragment.target, store)
-    tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
-    store.result, store.writes = Region(size), l2.AUTOMATIC
-    for plan in (load, store):
-        plan.evidence, plan.note = Evidence.INFERRED, "one region of L2 under two shapes"
-    fragment.add(store)
+    store = tasks.choose_shape(fragment.target, store)
+    store = tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
+    store = store.but(result=Region(size), writes=l2.AUTOMATIC)
+    fragment.add(store.inferred(note))

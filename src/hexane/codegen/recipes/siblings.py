@@ -69,5 +69,5 @@ def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
         for weights, y, kernels in parts:
             products(fragment, source, weights, y.part(first, count), kernels)
             source = replace(source, walk=None, after=After.NOTHING)
-            fragment.plans[-1].holds = weights is not parts[-1][0]
+            fragment.change(-1, holds=weights is not parts[-1][0])
     return fragment

@@ -93,7 +93,7 @@ def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
 def loading(target: Target, x: Tensor) -> tuple[Plan, int]:
     """The copy that brings the map in, and the bytes from row to row of what it leaves."""
     plan = unary.copy_of(target, x, src=x.dma())
-    tasks.choose_shape(target, plan)
+    plan = tasks.choose_shape(target, plan)
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     return plan, block + l2.kept_pad(block, channel, x.w, x.h, plan.shape)
@@ -116,12 +116,11 @@ def row_reduction(
     """Maximum or sum over W with rows as groups."""
     plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
     block = x.c * source.channel
-    tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
-    plan.patch = pe_patch(plan.w, 1, operands=1)
+    plan = tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
+    plan = plan.but(patch=pe_patch(plan.w, 1, operands=1))
     if folds(x.w) and after == After.NE_RESULT:
-        fold_row(plan, x.w)
-        plan.source = replace(plan.source, row=x.w // 2)
-        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        plan = fold_row(plan, x.w)
+        plan = plan.but(source=replace(plan.source, row=x.w // 2), patch=pe_patch(plan.w, plan.h, operands=1))
     return fragment.stay(plan, result, after=After.NOTHING)
 
 
@@ -130,7 +129,7 @@ def load(fragment: Fragment, x: Tensor) -> Region:
     plan, row = loading(fragment.target, x)
     channel = l2.channel_stride(x.w)
     region = Region(0, channel, row, x.c * channel)
-    tasks.ne_source(fragment.target, plan, x.h * row)
+    plan, _ = tasks.ne_source(fragment.target, plan, x.h * row)
     fragment.stay(plan, region)
     return region
 
@@ -146,16 +145,16 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     maximum = row_values(x, target.base + x.h * target.row)
     row_reduction(fragment, x, region, maximum, MAXIMUM, After.NE_RESULT)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
-    tasks.resident(minus, region, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
-    tasks.stays(minus, target, after=After.NOTHING)
+    minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
+    minus = tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, x.c, x.h, x.w)
-    lock(minus, power)
+    minus, power = lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, target, After.FOLLOWS_PE)
+    power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, powers, after=After.NOTHING)
     row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
-    tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT, second=powers)
+    scale = tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT, second=powers)
     fragment.send(scale, powers.base + x.h * powers.row, after=After.NOTHING)
 
 
@@ -178,21 +177,21 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=source)
     s = largest_shape(w, h)
     edge = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
-    first.shape = (edge, edge, edge)
-    first.source = Region(base + size, channel, row, block, block)
-    first.reads = tasks.by_dma(tasks.STARTS, keep=True)
+    first = first.but(shape=(edge, edge, edge), source=Region(base + size, channel, row, block, block))
+    first = first.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     fragment.stay(first, small)
     region = Region(base, channel, row, block)
     powers_and_reciprocals(fragment, (c, h, w), replace(region, base=base + size), small, region)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
-    scale.broadcast1 = Axes.H if along_h else Axes.C
-    scale.dst = y.dma()
+    scale = scale.but(broadcast1=Axes.H if along_h else Axes.C, dst=y.dma())
     follows_sum = fragment.target.choices.follows_closely and not along_h
-    tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT, second=region)
+    scale = tasks.resident(
+        scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT, second=region
+    )
     if along_h:
-        scale.source = Region(small.base, small.row, small.channel, small.depth)
-        scale.source2 = Region(region.base, region.row, region.channel, region.depth)
+        scale = scale.but(source=Region(small.base, small.row, small.channel, small.depth))
+        scale = scale.but(source2=Region(region.base, region.row, region.channel, region.depth))
     fragment.send(scale, base + size, after=After.NOTHING)
 
 
@@ -203,17 +202,17 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     powers = Region(16, 16, single, single)
     row = Region(16 + single, line, line, line)
     top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=x.dma())
-    top.source = Region(row.base + line, 16, single, single, single)
-    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    fragment.stay(top, small)
+    top = top.but(source=Region(row.base + line, 16, single, single, single))
+    top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
+    top = fragment.stay(top, small)
     minus = difference(1, 1, c, broadcast2=Axes.C, transpose_out=True)
-    tasks.resident(minus, replace(top.source, group=0), After.NE, second=small)
+    minus = tasks.resident(minus, replace(top.source, group=0), After.NE, second=small)
     _row_power(fragment, minus, row, powers, as_channels=True)
     total = reciprocal_sum(fragment.target, c, 1, 1)
-    tasks.resident(total, powers, After.NE_RESULT)
+    total = tasks.resident(total, powers, After.NE_RESULT)
     fragment.stay(total, small)
     scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C, dst=y.dma())
-    tasks.resident(scale, small, After.NE_RESULT, second=powers)
+    scale = tasks.resident(scale, small, After.NE_RESULT, second=powers)
     fragment.send(scale, row.base, after=After.NOTHING)
 
 
@@ -221,12 +220,12 @@ def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, 
     """The differences as one row, a staging pair with their table; ``as_channels``: which writes channels."""
     line = align(row.channel, 64)
     walk = Dma(fragment.workspace(line), 0, line, line, line, line)
-    minus.dst, minus.dst_staged = walk, True
-    fragment.stay(minus, row, after=After.NOTHING)
+    minus = minus.but(dst=walk, dst_staged=True)
+    minus = fragment.stay(minus, row, after=After.NOTHING)
     power = exponential(fragment.target, 1, 1, minus.c, out_trans=as_channels)
-    power.src, power.src_staged = walk, True
-    tasks.choose_shape(fragment.target, power)
-    tasks.resident(power, row, After.PE_RESULT | After.STAGED)
+    power = power.but(src=walk, src_staged=True)
+    power = tasks.choose_shape(fragment.target, power)
+    power = tasks.resident(power, row, After.PE_RESULT | After.STAGED)
     fragment.stay(power, powers, after=After.NOTHING)
 
 
@@ -236,19 +235,18 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     vector = Region(0, line, line, line)
     single = x.c * 16
     top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
-    top.patch = pe_patch(1, 1, operands=1)
-    top.source = Region(2 * line, 16, single, single, single)
-    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    fragment.stay(top, vector)
+    top = top.but(patch=pe_patch(1, 1, operands=1), source=Region(2 * line, 16, single, single, single))
+    top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
+    top = fragment.stay(top, vector)
     minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
-    tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT, second=vector)
+    minus = tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT, second=vector)
     _row_power(fragment, minus, replace(vector, base=line), vector)
     total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
-    tasks.resident(total, vector, After.NE_RESULT)
+    total = tasks.resident(total, vector, After.NE_RESULT)
     fragment.stay(total, replace(vector, base=line), after=After.NOTHING)
     scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True, transpose2=True)
-    scale.dst = y.dma()
-    tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE, second=vector)
+    scale = scale.but(dst=y.dma())
+    scale = tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE, second=vector)
     fragment.send(scale, 2 * line, after=After.NOTHING)
 
 
@@ -260,15 +258,14 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     vector = Region(0, line, line, line)
     fragment.need_room(line + 2 * size + l2.RESULT_ROOM, f"softmax over {x.c} rows of {x.w}")
     top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
-    top.patch = pe_patch(x.w, 1, operands=1)
-    top.source = Region(line + size, channel, size, size, size)
-    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
+    top = top.but(patch=pe_patch(x.w, 1, operands=1), source=Region(line + size, channel, size, size, size))
+    top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     fragment.stay(top, vector)
     region = Region(line, channel, size, size)
     row_chain(fragment, (x.c, x.w), replace(region, base=line + size), region, vector, After.PE_RESULT)
     scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
-    scale.dst = y.dma()
-    tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
+    scale = scale.but(dst=y.dma())
+    scale = tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
     fragment.send(scale, line + size, explicit=False, after=After.NOTHING)
     fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
 
@@ -288,13 +285,13 @@ def row_chain(
     c, w = size
     transposed = vector.row == l2.channel_stride(c)
     minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=transposed)
-    tasks.resident(minus, x, after, second=vector)
-    tasks.stays(minus, region, after=After.NOTHING)
+    minus = tasks.resident(minus, x, after, second=vector)
+    minus = tasks.stays(minus, region, after=After.NOTHING)
     power = exponential(fragment.target, c, 1, w)
-    lock(minus, power)
+    minus, power = lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, region, After.FOLLOWS_PE)
+    power = tasks.resident(power, region, After.FOLLOWS_PE)
     fragment.stay(power, region, after=After.NOTHING)
     total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=transposed)
-    tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
+    total = tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)

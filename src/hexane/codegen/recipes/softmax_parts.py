@@ -46,16 +46,15 @@ def difference(w: int, h: int, c: int, **settings: object) -> Plan:
     return Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], scale=LOG2_E, **settings)  # type: ignore[arg-type]
 
 
-def lock(planar: Plan, neural: Plan) -> None:
-    """Give a PE task and the NE task that follows it patch by patch the same patch (§4.3.1)."""
+def lock(planar: Plan, neural: Plan) -> tuple[Plan, Plan]:
+    """A PE task and the NE task that follows it patch by patch, with the same patch (§4.3.1)."""
     s = joint_shape(neural.wout, neural.hout)
-    planar.patch, neural.shape = joint_patch(s), (s, s, s)
+    return planar.but(patch=joint_patch(s)), neural.but(shape=(s, s, s))
 
 
 def exponential(target: Target, c: int, h: int, w: int, *, out_trans: bool = False) -> Plan:
     plan = tasks.copy_plan(target, c, h, w, out_trans=out_trans)
-    unary.set_table(plan, "exp2")
-    return plan
+    return unary.set_table(plan, "exp2")
 
 
 def powers_and_reciprocals(
@@ -67,27 +66,26 @@ def powers_and_reciprocals(
     """
     c, h, w = size
     minus = difference(w, h, c, broadcast2=Axes.C)
-    tasks.resident(minus, region, After.NE, second=small)
-    tasks.stays(minus, spare)
+    minus = tasks.resident(minus, region, After.NE, second=small)
+    minus = tasks.stays(minus, spare)
     power = exponential(fragment.target, c, h, w)
-    lock(minus, power)
-    tasks.resident(power, spare, After.FOLLOWS_PE)
-    tasks.stays(power, spare)
+    minus, power = lock(minus, power)
+    power = tasks.resident(power, spare, After.FOLLOWS_PE)
+    power = tasks.stays(power, spare)
     total = reciprocal_sum(fragment.target, c, h, w)
-    tasks.resident(total, spare, After.FOLLOWS_NE)
-    tasks.stays(total, small)
+    total = tasks.resident(total, spare, After.FOLLOWS_NE)
+    total = tasks.stays(total, small)
     fragment.add(minus, power, total)
 
 
 def reciprocal_sum(target: Target, c: int, h: int, w: int) -> Plan:
     """1 / sum over channels."""
     total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
-    unary.set_table(total, "reciprocal")
-    s = largest_shape(w, h)
-    if is_small_source(target, w, h, 0):
-        total.small_source, s = True, s if target.choices.small_patch else 4
-    total.shape = (s, s, s)
-    return total
+    total = unary.set_table(total, "reciprocal")
+    s, small = largest_shape(w, h), is_small_source(target, w, h, 0)
+    if small and not target.choices.small_patch:
+        s = 4
+    return total.but(small_source=small, shape=(s, s, s))
 
 
 def row_values(x: Tensor, base: int) -> Region:
@@ -107,9 +105,9 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
     before = len(fragment.plans)
     combine(fragment, "sub", x, top, difference := fragment.tensor(*x.shape))
     assert fragment.plans[-1].kind is PeKind.BINARY and len(fragment.plans) > before
-    fragment.plans[-1].scale = LOG2_E
+    fragment.change(-1, scale=LOG2_E)
     power = unary.copy_of(fragment.target, x)
-    unary.set_table(power, "exp2")
+    power = unary.set_table(power, "exp2")
     fragment.add(unary.ne_stream(fragment.target, power, difference, powers := fragment.tensor(*x.shape)))
     if axis == "w":
         reduce_axis(fragment, powers, share := fragment.tensor(*small), Reduction(reciprocal=True), axis)
@@ -119,11 +117,11 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
             rows = fragment.tensor(1, x.h, x.c, x.w)
             permute(fragment, AxisWalk.of(powers), (0, 2, 1, 3), AxisWalk.of(rows))
         total = Plan("NE", w=rows.w, h=rows.h, c=rows.c, cout=1, mac=MAC_SUM, power_category=1)
-        unary.set_table(total, "reciprocal")
+        total = unary.set_table(total, "reciprocal")
         fragment.add(unary.ne_stream(fragment.target, total, rows, Tensor(share.buffer, 1, 1, rows.h, rows.w)))
     combine(fragment, "mul", share, powers, y)
-    for plan in fragment.plans[start:]:
-        plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
+    for at in range(start, len(fragment.plans)):
+        fragment.change(at, evidence=Evidence.INFERRED, note="softmax through scratch")
 
 
 @dataclass(frozen=True)
@@ -152,24 +150,24 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
         2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM, f"softmax over {x.h} rows of {x.w}"
     )
     first = unary.copy_of(fragment.target, x, src=x.dma())
-    tasks.choose_shape(fragment.target, first)
+    first = tasks.choose_shape(fragment.target, first)
     region = Region(0, channel, channel, size)
-    tasks.ne_source(fragment.target, first, size)
+    first, _ = tasks.ne_source(fragment.target, first, size)
     fragment.stay(first, region)
     top = 2 * size + x.h * padded
     _column_values(fragment, x, 0, top, MAXIMUM)
     target = Region(2 * size, channel, padded, channel)
     minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
-    tasks.resident(minus, region, After.PE_RESULT, second=Region(top, values, 16, values))
-    tasks.stays(minus, target, after=After.NOTHING)
+    minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(top, values, 16, values))
+    minus = tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, 1, x.h, x.w)
-    lock(minus, power)
+    minus, power = lock(minus, power)
     fragment.add(minus)
-    tasks.resident(power, target, After.FOLLOWS_PE)
+    power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
     scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
-    tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
+    scale = tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
@@ -181,11 +179,11 @@ def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operat
         plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
         row = block.count * channel
         if folds(x.w):
-            fold_row(plan, x.w)
+            plan = fold_row(plan, x.w)
             row = x.w // 2
-        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         region = Region(base + block.first * channel, channel, row, x.h * channel)
-        tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
+        plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
         fragment.stay(plan, Region(target + block.first * 16, 16, values, values), after=After.NOTHING)
 
 
@@ -196,49 +194,45 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
     top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, src=row_dma)
-    tasks.pe_source(top, base)
+    top, _ = tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
         raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)
     values = row_values(x, 0)
     fragment.stay(top, values)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     power = exponential(fragment.target, x.c, x.h, x.w)
-    lock(minus, power)
+    minus, power = lock(minus, power)
     block = x.c * 2 * l2.UNIT
     pad = l2.ne_pad(block, x.h, (0, 0, 3), 16)
     strip = Region(base, 2 * l2.UNIT, block + pad, block, block)
     ring = base + x.h * strip.row
     window = x.c * 4 * l2.UNIT
     source = Region(ring, 4 * l2.UNIT, window + l2.pe_pad(window, 4 * l2.UNIT), window, window)
-    minus.src = x.dma()
-    minus.source, minus.reads = source, tasks.by_dma(After.PE_RESULT)
-    minus.source2 = Region(0, 16, step, step)
-    minus.result, minus.writes = strip, Writes(ResultType.STRIPS)
-    minus.holds = minus.streams = True
+    minus = minus.but(src=x.dma(), source=source, reads=tasks.by_dma(After.PE_RESULT))
+    minus = minus.but(source2=Region(0, 16, step, step), result=strip, writes=Writes(ResultType.STRIPS))
+    minus = minus.but(holds=True, streams=True)
     fragment.add(minus)
     line = align(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
     buffer = fragment.workspace(total)
-    power.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes)
-    power.source, power.reads = strip, Reads(SourceType.STRIPS)
+    power = power.but(dst=Dma(buffer, 0, line, plane, total, total, interleave=lanes))
+    power = power.but(source=strip, reads=Reads(SourceType.STRIPS))
     end = ring + x.h * source.row
-    power.result, power.writes = Region(end), l2.AUTOMATIC
-    power.streams_in = power.holds = True
+    power = power.but(result=Region(end), writes=l2.AUTOMATIC, streams_in=True, holds=True)
     fragment.add(power)
     fragment.need_room(end + l2.RESULT_ROOM, f"softmax over a map of {x.c} x {x.h} x {x.w}")
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
-    sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
-    tasks.pe_source(sums, base)
-    sums.reads = tasks.by_dma(After.NE_SOURCE)
+    sums = sums.but(src=Dma(buffer, 0, total, plane, total, line, interleave=lanes))
+    sums, _ = tasks.pe_source(sums, base)
+    sums = sums.but(reads=tasks.by_dma(After.NE_SOURCE))
     fragment.stay(sums, values, after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
-    scale.src2, scale.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes), y.dma()
-    scale.patch = pe_patch(x.w, x.h, operands=2)
-    scale.source = Region(0, 16, step, step)
-    scale.reads = Reads(after=After.PE_RESULT)
+    scale = scale.but(src2=Dma(buffer, 0, line, plane, total, total, interleave=lanes), dst=y.dma())
+    scale = scale.but(patch=pe_patch(x.w, x.h, operands=2), source=Region(0, 16, step, step))
+    scale = scale.but(reads=Reads(after=After.PE_RESULT))
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     fragment.need_room(base + 2 * x.h * (block + 2 * l2.UNIT), f"softmax over a map of {x.c} x {x.h} x {x.w}")
-    scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
+    scale = scale.but(source2=Region(base, narrow, block + l2.pe_pad(block, narrow), block, block))
     fragment.send(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,41 +24,36 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-def set_table(plan: Plan, name: str, *args: float) -> None:
+def set_table(plan: Plan, name: str, *args: float) -> Plan:
     """Give an NE task without weights its table: one copy that all cores share."""
-    plan.mac = plan.mac.then(NeNonlinear.TABLE)
-    plan.tables += (name,)
+    plan = plan.but(mac=plan.mac.then(NeNonlinear.TABLE), tables=plan.tables + (name,))
     cores = min(1 << plan.cores_log2, plan.cout)  # cores without a channel have no stream
-    plan.kernel = table_kernel(lookup_table(name, *args), cores, name)
+    return plan.but(kernel=table_kernel(lookup_table(name, *args), cores, name))
 
 
 def ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
     """DRAM to DRAM: source at ``base``, result right behind it."""
     views = (v for v in narrower_views(x, y) if v[0].c >= 16 and x.shape == y.shape)
-    return _first_fitting(plan, chain([(x, y)], views), lambda a, b: _ne_stream(target, plan, a, b, base))
+    return _first_fitting(plan, chain([(x, y)], views), lambda plan, a, b: _ne_stream(target, plan, a, b, base))
 
 
-def _first_fitting(plan: Plan, views: Iterable[tuple[Tensor, ...]], make: Callable[..., None]) -> Plan:
+def _first_fitting(plan: Plan, views: Iterable[tuple[Tensor, ...]], placed: Callable[..., Plan]) -> Plan:
     """The plan over the first view whose rows fit L2."""
-    before = replace(plan)
     for i, tensors in enumerate(views):
         if i:
-            vars(plan).update(vars(before))
-            plan.c = plan.cout = tensors[0].c
-            plan.h = plan.hout = plan.tile = tensors[0].h
+            c, h = tensors[0].c, tensors[0].h
+            plan = plan.but(c=c, cout=c, h=h, hout=h, tile=h)
         try:
-            make(*tensors)
-            return plan
+            return placed(plan, *tensors)
         except UnsupportedError as error:
             refused = error
     raise refused
 
 
-def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> None:
-    plan.src, plan.dst = x.dma(), y.dma()
-    tasks.choose_shape(target, plan)
-    end = tasks.ne_source(target, plan, base)
-    tasks.streams_out(target, plan, end)
+def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> Plan:
+    plan = tasks.choose_shape(target, plan.but(src=x.dma(), dst=y.dma()))
+    plan, end = tasks.ne_source(target, plan, base)
+    return tasks.streams_out(target, plan, end)
 
 
 def copy_of(target: Target, x: Tensor, **settings: Any) -> Plan:
@@ -73,7 +67,7 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
     fragment, plan = Fragment(context), copy_of(context.target, x)
-    plan.mac = plan.mac.then(NeNonlinear.RELU)
+    plan = plan.but(mac=plan.mac.then(NeNonlinear.RELU))
     fragment.add(ne_stream(context.target, plan, x, y))
     return fragment
 
@@ -87,11 +81,11 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     function = FUNCTIONS[op.type]
     name = table_name(op)
     fragment, plan = Fragment(context), copy_of(context.target, x)
-    plan.post_scale = fp16_value(function.scale)
+    plan = plan.but(post_scale=fp16_value(function.scale))
     epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
-        plan.mac, plan.acc_bias, plan.power_category = MAC_SUM, epsilon, 1
-    set_table(plan, name)
+        plan = plan.but(mac=MAC_SUM, acc_bias=epsilon, power_category=1)
+    plan = set_table(plan, name)
     if op.type == "log":
         return _log(fragment, plan, x, y)
     fragment.add(ne_stream(context.target, plan, x, y))
@@ -104,13 +98,12 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     region = l2.planar_map(x.c, x.h, x.w)
     size = x.h * region.row
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
-        plan.src = x.dma()
-        end = fragment.bring(plan, size)
-        fragment.stay(plan, region)
-        scale.dst = y.dma()
-        scale.patch = pe_patch(x.w, x.h, operands=1)
-        tasks.resident(scale, region, After.NE_RESULT)
-        fragment.send(scale, end, explicit=False, after=After.NOTHING)
+        plan = plan.but(src=x.dma())
+        plan, end = fragment.bring(plan, size)
+        plan = fragment.stay(plan, region)
+        scale = scale.but(dst=y.dma(), patch=pe_patch(x.w, x.h, operands=1))
+        scale = tasks.resident(scale, region, After.NE_RESULT)
+        scale = fragment.send(scale, end, explicit=False, after=After.NOTHING)
         return fragment
     middle = fragment.tensor(*x.shape)
     fragment.add(ne_stream(fragment.target, plan, x, middle))
@@ -121,16 +114,13 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
 def pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
     """DRAM to DRAM in the planar engine, one operand."""
     views = narrower_views(x, y) if x.shape == y.shape else ()
-    return _first_fitting(plan, chain([(x, y)], views), lambda a, b: _pe_stream(target, plan, a, b))
+    return _first_fitting(plan, chain([(x, y)], views), lambda plan, a, b: _pe_stream(target, plan, a, b))
 
 
-def _pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> None:
-    plan.src, plan.dst = x.dma(), y.dma()
-    plan.in_format = Element.of(x.element)
-    plan.out_format = Element.of(y.element)
-    end = tasks.pe_source(plan, 0)
-    tasks.streams_out(target, plan, end)
-    tasks.fit_pe(target, plan)
+def _pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
+    plan = plan.but(src=x.dma(), dst=y.dma(), in_format=Element.of(x.element), out_format=Element.of(y.element))
+    plan, end = tasks.pe_source(plan, 0)
+    return tasks.fit_pe(target, tasks.streams_out(target, plan, end))
 
 
 PLANAR = {"abs": ABSOLUTE, "square": SQUARE, "identity": COPY}
@@ -158,7 +148,7 @@ def sign(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment, plan = Fragment(context), copy_of(context.target, x)
-    set_table(plan, "sign")
+    plan = set_table(plan, "sign")
     fragment.add(ne_stream(context.target, plan, x, y))
     fragment.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
     return fragment

@@ -117,8 +117,9 @@ class Target:
         assert plan.kernel is not None
         return plan.kernel.data
 
-    def adapt(self, plan: Plan) -> None:
-        """Change a recipe's plan where this target always chooses otherwise."""
+    def adapt(self, plan: Plan) -> Plan:
+        """A recipe's plan where this target always chooses otherwise."""
+        return plan
 
     def duration(self, plan: Plan) -> int:
         """Estimated microseconds of a task."""

@@ -67,12 +67,12 @@ class H18(H17):
         if has_few_rows(plan):
             values["NE.MACCfg.SmallSource"], values["NE.KernelCfg.DetectZeros"] = 1, 0
 
-    def adapt(self, plan: Plan) -> None:
-        super().adapt(plan)
+    def adapt(self, plan: Plan) -> Plan:
         if plan.small_source and plan.kernel is not None and plan.kw == plan.kh == 1:
             few = 4 if max(plan.kernel.sizes) > LONG_KERNEL else 1
             side = few if has_few_rows(plan) else largest_shape(plan.wout, plan.hout)
-            plan.shape = (side, side, side)
+            plan = plan.but(shape=(side, side, side))
+        return super().adapt(plan)
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)

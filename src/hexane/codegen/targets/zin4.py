@@ -21,41 +21,40 @@ ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five pr
 LARGEST_GROUP = 5  # OCGSize of the one task without double buffering [GUESS]
 
 
-def as_early(plan: Plan) -> None:
+def as_early(plan: Plan) -> Plan:
     """Change a plan of the default dialect to what the early compiler writes."""
     if plan.unit != "NE":
-        return
+        return plan
     if plan.unicast and plan.mac.op is NeOp.BYPASS:
-        _copy(plan)
+        plan = _copy(plan)
     elif plan.kernel is not None:
-        _convolution(plan)
-    plan.double_buffer = plan.ocg < LARGEST_GROUP
+        plan = _convolution(plan)
+    return plan.but(double_buffer=plan.ocg < LARGEST_GROUP)
 
 
-def _copy(plan: Plan) -> None:
-    plan.cores_log2 = min(4, ceil_log2(plan.cout))
-    plan.kernel_format = NO_KERNEL
+def _copy(plan: Plan) -> Plan:
+    plan = plan.but(cores_log2=min(4, ceil_log2(plan.cout)), kernel_format=NO_KERNEL)
     if plan.kernel is not None and plan.kernel.source is None:
-        plan.kernel = table_kernel(plan.kernel.data[:128], min(1 << plan.cores_log2, plan.cout), plan.kernel.name or "")
-    plan.mac = replace(plan.mac, binary_point=0)
-    plan.shape = (1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1)
+        cores = min(1 << plan.cores_log2, plan.cout)
+        plan = plan.but(kernel=table_kernel(plan.kernel.data[:128], cores, plan.kernel.name or ""))
+    return plan.but(mac=replace(plan.mac, binary_point=0), shape=(1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1))
 
 
-def _convolution(plan: Plan) -> None:
+def _convolution(plan: Plan) -> Plan:
     """Explicit result strides behind the source."""
     if plan.dst is None or plan.out_trans:
-        return
+        return plan
     channel = l2.channel_stride(plan.wout)
     block = plan.cout * channel
-    plan.result = Region(plan.result.base, channel, block + l2.pe_pad(block, channel), block, block)
-    plan.writes = replace(plan.writes, automatic=False)
+    plan = plan.but(result=Region(plan.result.base, channel, block + l2.pe_pad(block, channel), block, block))
+    return plan.but(writes=replace(plan.writes, automatic=False))
 
 
 class Early(H13):
     """Outputs have the first channels, all lanes are always written."""
 
-    def adapt(self, plan: Plan) -> None:
-        as_early(plan)
+    def adapt(self, plan: Plan) -> Plan:
+        return as_early(plan)
 
     def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:
         names = [*outputs, *inputs]
