@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 from hexane.errors import HexaneError
+from hexane.private_api.classes import ROOT
 from hexane.private_api.entitlement import AMFI_OFF, USER_ACCESS, WAY_BACK
 from hexane.runtime.machine import Machine
-from hexane.runtime.macos.border import ROOT
 from hexane.runtime.macos.model import prepared
 from hexane.runtime.probe_linux import Row
 

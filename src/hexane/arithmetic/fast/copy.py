@@ -8,9 +8,8 @@ from numba.core.typing.templates import Signature
 
 from hexane.arithmetic.fast.call import copy_bytes
 from hexane.arithmetic.fast.compiled import compiled
+from hexane.arithmetic.fast.jobs import AXES
 from hexane.arithmetic.fast.workers import share_arrays
-
-AXES = 5
 
 GRAIN = 1 << 18
 """Elements per piece of work: enough to pay for waking a thread."""

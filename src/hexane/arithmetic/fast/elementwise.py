@@ -21,13 +21,13 @@ from hexane.arithmetic.fast.call import (
     copy_bytes,
 )
 from hexane.arithmetic.fast.compiled import compiled
+from hexane.arithmetic.fast.jobs import AXES
 from hexane.arithmetic.fast.targets import kernels
 from hexane.arithmetic.fast.workers import share, share_arrays
 
 GRAIN = 1 << 17
 """Elements per piece of work: enough to pay for waking a thread."""
 
-AXES = 5
 OPERATIONS = {
     "add": PLANAR_ADD,
     "sub": PLANAR_SUBTRACT,

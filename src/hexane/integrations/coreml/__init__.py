@@ -8,7 +8,7 @@ from hexane.integrations.coreml.model import (
     MLNeuralEngineComputeDevice,
     MLState,
 )
-from hexane.integrations.coreml.programs import Report, Row
+from hexane.integrations.coreml.programs import Report, SizeReport
 
 __all__ = [
     "CompiledMLModel",
@@ -18,5 +18,5 @@ __all__ = [
     "MLNeuralEngineComputeDevice",
     "MLState",
     "Report",
-    "Row",
+    "SizeReport",
 ]

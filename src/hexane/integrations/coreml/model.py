@@ -29,7 +29,7 @@ from hexane.formats.coreml.writer import write_package
 from hexane.frontends.networks import well_formed
 from hexane.graph import Graph, TensorType
 from hexane.integrations.coreml.features import Descriptions, Feature, described, of_graph
-from hexane.integrations.coreml.programs import OnEngine, OnHost, Report, Size
+from hexane.integrations.coreml.programs import EngineSize, HostSize, Report, Size
 
 if TYPE_CHECKING:
     from hexane.program.run import Device
@@ -380,9 +380,9 @@ class MLModel:
             other = {name: shape for name, shape in shapes.items() if self._inputs[name].allowed is not None}
             graph = self._default if own else self._network(other)
             if self._units in HOST_UNITS:
-                self._sizes[key] = OnHost(graph)
+                self._sizes[key] = HostSize(graph)
             else:
-                self._sizes[key] = OnEngine(graph, self.chip, self.device, self.level)
+                self._sizes[key] = EngineSize(graph, self.chip, self.device, self.level)
         return self._sizes[key]
 
 

@@ -27,11 +27,11 @@ class Size(Protocol):
     def make_state(self) -> dict[str, np.ndarray]:
         """New states, all zero."""
 
-    def row(self) -> Row:
+    def row(self) -> SizeReport:
         """Placement of the ops."""
 
 
-class OnHost:
+class HostSize:
     """The float32 reference, for the compute units without an engine."""
 
     def __init__(self, graph: Graph) -> None:
@@ -43,12 +43,12 @@ class OnHost:
     def make_state(self) -> dict[str, np.ndarray]:
         return self.graph.make_state()
 
-    def row(self) -> Row:
+    def row(self) -> SizeReport:
         ops = len(self.graph.ops)
-        return Row(_shapes(self.graph), 0, ops, 0, 0.0, {"every op": "the compute units leave the engine out"})
+        return SizeReport(_shapes(self.graph), 0, ops, 0, 0.0, {"every op": "the compute units leave the engine out"})
 
 
-class OnEngine:
+class EngineSize:
     """A compiled program, kept loaded on a device."""
 
     def __init__(self, graph: Graph, chip: str, device: str | Device, level: str) -> None:
@@ -62,10 +62,10 @@ class OnEngine:
     def make_state(self) -> dict[str, np.ndarray]:
         return self.program.make_state()
 
-    def row(self) -> Row:
+    def row(self) -> SizeReport:
         stats = self.program.stats()
         host = sum(stats["host_ops"].values())
-        return Row(
+        return SizeReport(
             _shapes(self.graph),
             stats["ops"] - host,
             host,
@@ -80,7 +80,7 @@ def _shapes(graph: Graph) -> dict[str, tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Row:
+class SizeReport:
     """One size: the shapes of its inputs, ops on either side, tasks, the share of multiply-accumulates on the engine.
 
     ``reasons`` says for each op on the host why it is there.
@@ -106,7 +106,7 @@ class Report:
     compute_units: str
     chip: str
     device: str
-    sizes: tuple[Row, ...]
+    sizes: tuple[SizeReport, ...]
 
     def __str__(self) -> str:
         head = f"{self.compute_units}, {self.chip} on {self.device}"

@@ -15,7 +15,7 @@ from hexane.codegen import compile
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.formats.onnx import library, load
 from hexane.formats.onnx.file import import_onnx, read_file
-from hexane.integrations.onnx.session import Options
+from hexane.integrations.onnx.session import ProviderOptions
 from hexane.integrations.onnx.signature import inward, outward, signature_of
 from hexane.integrations.onnx.strict import engine_alone
 from hexane.program import Program
@@ -36,7 +36,7 @@ class Refused(UnsupportedError, BackendIsNotSupposedToImplementIt):
 class HexaneRep(BackendRep):
     """A compiled model, ready to run as often as needed."""
 
-    def __init__(self, program: Program, options: Options, elements: Mapping[str, str]) -> None:
+    def __init__(self, program: Program, options: ProviderOptions, elements: Mapping[str, str]) -> None:
         self.program = program
         self._elements = elements
         self._session = program.on(options.device, options.level)
@@ -174,11 +174,11 @@ _RUNNERS_OWN = {"rtol", "atol"}
 """Keywords of ONNX's test runner that are not for the back end."""
 
 
-def _options(options: Mapping[str, Any]) -> Options:
+def _options(options: Mapping[str, Any]) -> ProviderOptions:
     words = {name: value for name, value in options.items() if name not in _RUNNERS_OWN}
     if "hexane_device" in words:
         words["device"] = words.pop("hexane_device")
-    return Options.of(words)
+    return ProviderOptions.of(words)
 
 
 def _check(model: Any) -> None:

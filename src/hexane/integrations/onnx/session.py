@@ -37,7 +37,7 @@ MOST_PROGRAMS = 16
 
 
 @dataclass(frozen=True)
-class Options:
+class ProviderOptions:
     """Options of a session: the words of ``hexane.compile`` and ``Program.run``.
 
     ``strict`` refuses a network of which anything would run on the host.
@@ -49,7 +49,7 @@ class Options:
     strict: bool = False
 
     @classmethod
-    def of(cls, words: Mapping[str, Any]) -> Options:
+    def of(cls, words: Mapping[str, Any]) -> ProviderOptions:
         """From keywords or a provider's options, in which onnxruntime has strings; UsageError for an unknown word."""
         names = {entry.name for entry in fields(cls)}
         for name in words:
@@ -74,7 +74,7 @@ class InferenceSession:
     providers : names, or (name, options) pairs, in onnxruntime's order; only "HexaneExecutionProvider" has options
         here, and the others stand for what runs on the host.
     provider_options : options by provider, in the order of ``providers``.
-    options : ``chip``, ``device``, ``level`` ("engine" or "graph") and ``strict``, as `Options` has them.
+    options : ``chip``, ``device``, ``level`` ("engine" or "graph") and ``strict``, as `ProviderOptions` has them.
 
     A model whose shapes are known is compiled at once; one with open extents for every set of shapes it meets, at its
     first use. The engine computes in fp16: results are rounded to about three decimal digits.
@@ -95,7 +95,7 @@ class InferenceSession:
     ) -> None:
         from hexane.formats.onnx.file import read_file
 
-        self._options = Options.of({**_provider_options(providers, provider_options), **options})
+        self._options = ProviderOptions.of({**_provider_options(providers, provider_options), **options})
         self._sess_options = sess_options
         is_data = isinstance(path_or_bytes, bytes | bytearray | memoryview)
         self._source: Path | bytes = bytes(path_or_bytes) if is_data else path_of(path_or_bytes)  # type: ignore[arg-type]

@@ -6,14 +6,14 @@ Importing it makes ``torch.compile(model, backend="hexane")`` known to torch.
 from hexane.integrations.torch import backend
 from hexane.integrations.torch.backend import hexane_backend, register
 from hexane.integrations.torch.explanation import Explanation, explain
-from hexane.integrations.torch.parts import GraphReport, Left, Options, Part, PartReport
+from hexane.integrations.torch.parts import GraphReport, Left, Part, PartOptions, PartReport
 
 __all__ = [
     "Explanation",
     "GraphReport",
     "Left",
-    "Options",
     "Part",
+    "PartOptions",
     "PartReport",
     "backend",
     "explain",

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from hexane.frontends.aten.translate import decompositions
-from hexane.integrations.torch.parts import GraphReport, Left, Options, cut, to_numpy
+from hexane.integrations.torch.parts import GraphReport, Left, PartOptions, cut, to_numpy
 
 log = logging.getLogger("hexane.torch")
 SIZES = 32
@@ -52,7 +52,7 @@ class Captured:
 
     _boxed_call = True
 
-    def __init__(self, module: torch.fx.GraphModule, static: Sequence[int], options: Options) -> None:
+    def __init__(self, module: torch.fx.GraphModule, static: Sequence[int], options: PartOptions) -> None:
         self.module = module
         self.static = tuple(static)
         self.options = options
@@ -93,7 +93,7 @@ class CapturedSizes:
 
     _boxed_call = True
 
-    def __init__(self, module: torch.fx.GraphModule, static: Sequence[int], options: Options) -> None:
+    def __init__(self, module: torch.fx.GraphModule, static: Sequence[int], options: PartOptions) -> None:
         self.module = module
         self.static = tuple(static)
         self.options = options
@@ -127,7 +127,7 @@ class CapturedSizes:
         return closed
 
 
-def _inference(options: Options) -> Any:
+def _inference(options: PartOptions) -> Any:
     def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         context = torch._guards.TracingContext.try_get()
         metadata = context.fw_metadata if context is not None else None
@@ -159,7 +159,7 @@ def hexane_backend(module: torch.fx.GraphModule, example_inputs: Sequence[Any], 
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    options = Options.of(given.get("options"))
+    options = PartOptions.of(given.get("options"))
     back_end = aot_autograd(
         fw_compiler=_training,
         bw_compiler=_training,

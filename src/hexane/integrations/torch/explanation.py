@@ -10,7 +10,7 @@ import torch
 
 from hexane.errors import UsageError
 from hexane.integrations.torch.backend import collected, hexane_backend
-from hexane.integrations.torch.parts import Left, Options, PartReport
+from hexane.integrations.torch.parts import Left, PartOptions, PartReport
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def explain(model: Any, inputs: Any, **options: Any) -> Explanation:
         args, kwargs = (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
     if not callable(model):
         raise UsageError(f"a {type(model).__name__} is no model", hint="give a torch.nn.Module or a function")
-    Options.of(options)
+    PartOptions.of(options)
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()

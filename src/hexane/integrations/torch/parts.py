@@ -22,7 +22,7 @@ from hexane.runtime.devices import LEVELS, device_named
 
 
 @dataclass(frozen=True)
-class Options:
+class PartOptions:
     """Options for parts of a module: ``torch.compile(..., options={"chip": "M2"})``."""
 
     chip: str = "M1"
@@ -30,7 +30,7 @@ class Options:
     level: str = "engine"
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None) -> Options:
+    def of(cls, options: Mapping[str, Any] | None) -> PartOptions:
         """From torch's ``options``; UsageError for an option, chip, device or level that there is not."""
         unknown = set(options or {}) - set(cls.__dataclass_fields__)
         if unknown:
@@ -86,7 +86,12 @@ class Part(torch.nn.Module):
     """A program in the place of a subgraph: tensors in, tensors out."""
 
     def __init__(
-        self, program: Program, inputs: Mapping[int, str], outputs: Sequence[str | None], values: Any, options: Options
+        self,
+        program: Program,
+        inputs: Mapping[int, str],
+        outputs: Sequence[str | None],
+        values: Any,
+        options: PartOptions,
     ) -> None:
         super().__init__()
         self.program = program
@@ -185,7 +190,7 @@ def _as_input(run: Translation, node: torch.fx.Node) -> None:
 
 
 def cut(
-    module: torch.fx.GraphModule, constants: Mapping[str, np.ndarray], options: Options
+    module: torch.fx.GraphModule, constants: Mapping[str, np.ndarray], options: PartOptions
 ) -> tuple[torch.fx.GraphModule, GraphReport]:
     """The module with programs in the place of what the engine takes. ``constants``: placeholders that are known."""
     report = GraphReport()
@@ -215,7 +220,11 @@ def cut(
 
 
 def _program(
-    inner: torch.fx.GraphModule, node: torch.fx.Node, constants: Mapping[str, np.ndarray], calls: int, options: Options
+    inner: torch.fx.GraphModule,
+    node: torch.fx.Node,
+    constants: Mapping[str, np.ndarray],
+    calls: int,
+    options: PartOptions,
 ) -> tuple[tuple[Program, dict[int, str], Sequence[str | None], Any], PartReport]:
     """A submodule as a program, its inputs, outputs and their values. HexaneError where the engine has none."""
     holes = [one for one in inner.graph.nodes if one.op == "placeholder"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hexane.formats.netplist.writer import OUTPUT
 from hexane.graph.types import TensorType
 from hexane.restrictions.shapes import LEAST_SURFACE_BYTES, OWN_SIZE, UNIFORM, binding_order
 from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.foundation import Objects, items_of, text_of
 
-OUTPUT = "@output"
 DESCRIPTION = "ANEFModelDescription"
 INPUTS, OUTPUTS = "kANEFModelInputSymbolsArrayKey", "kANEFModelOutputSymbolsArrayKey"
 

@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.errors import HexaneError
+from hexane.private_api.classes import FRAMEWORK
 
-ROOT = "/System/Library/PrivateFrameworks"
-FRAMEWORK = f"{ROOT}/AppleNeuralEngine.framework/AppleNeuralEngine"
 OBJC = "/usr/lib/libobjc.A.dylib"
 FOUNDATION = "/System/Library/Frameworks/Foundation.framework/Foundation"
 CORE_FOUNDATION = "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation"

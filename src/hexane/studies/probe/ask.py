@@ -18,9 +18,8 @@ from hexane.program.run import Device, Session
 from hexane.runtime.devices import device_named
 from hexane.studies.probe.answers import Answers, ProbeAnswer
 from hexane.studies.probe.questions import Question, questions
+from hexane.studies.probe.runner import CALLS
 
-CALLS = 3
-"""Calls of each program; all have to give the same bits, and the fastest is the time."""
 STOPS = (errno.ETIMEDOUT, errno.ECANCELED, errno.ENODEV)
 """Errors after which an engine is not asked again: another try can make it worse."""
 NOT_ASKED = "not asked: "

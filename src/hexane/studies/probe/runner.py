@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 CALLS = 3
+"""Calls of each program; all have to give the same bits, and the fastest is the time."""
 
 
 def array_of(entry):

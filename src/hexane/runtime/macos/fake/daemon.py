@@ -19,6 +19,7 @@ from hexane import chips
 from hexane.errors import HexaneError
 from hexane.formats.mil import parse_mil
 from hexane.formats.mil.names import decode, encode
+from hexane.formats.netplist.writer import OUTPUT
 from hexane.graph.types import TensorType
 from hexane.private_api.calls import BYTES_LOADED
 from hexane.private_api.faults import SURFACE, compile_fault, inference_fault, load_fault
@@ -26,7 +27,7 @@ from hexane.restrictions import check_mil
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.shapes import UNIFORM, binding_order
 from hexane.runtime.executable import Executable, executable
-from hexane.runtime.macos.binding import OUTPUT, nbytes
+from hexane.runtime.macos.binding import nbytes
 from hexane.runtime.macos.fake.settings import Settings
 from hexane.runtime.macos.staging import PREFIX, TEXT, staging_root
 
