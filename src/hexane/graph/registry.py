@@ -18,7 +18,8 @@ The signature names the parameters as MIL does, one word each, ``name:kind``:
 * ``?`` makes it optional (None), ``=literal`` gives a default, ``@17`` says since which op set it exists.
 
 The type rule (``infer=``) takes the same names, with TensorType in place of arrays, and returns a type or a tuple of
-types; without one, the result has the type of the first tensor operand.
+types; without one, the result has the type of the first tensor operand. Rule and reference may leave out parameters
+that they do not read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, wraps
+from inspect import signature as signature_of
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +182,20 @@ def _like_first(params: tuple[Param, ...]) -> Callable[..., Type]:
     return same
 
 
+def _with_all(function: Callable[..., Any], params: tuple[Param, ...]) -> Callable[..., Any]:
+    """The function as it is called with all parameters; those that its signature leaves out are dropped."""
+    own = signature_of(function).parameters
+    names = [param.name for param in params if param.name in own]
+    if len(names) == len(params) or any(one.kind is one.VAR_KEYWORD for one in own.values()):
+        return function
+
+    @wraps(function)
+    def call(**arguments: Any) -> Any:
+        return function(**{name: arguments[name] for name in names})
+
+    return call
+
+
 def op(
     name: str,
     signature: str = "",
@@ -210,8 +226,8 @@ def op(
         spec = OpSpec(
             name,
             params,
-            infer or _like_first(params),
-            evaluate,
+            _with_all(infer, params) if infer else _like_first(params),
+            evaluate if special else _with_all(evaluate, params),
             since,
             {letter: frozenset(domain) for letter, domain in domains.items() if letter not in texts},
             dynamic if dynamic is not None else infer is None,

@@ -24,7 +24,7 @@ LOOP_LIMIT = 1_000_000
 """Most turns of a ``while_loop`` that the reference makes."""
 
 
-def _from_blocks(**_: Any) -> Type:
+def _from_blocks() -> Type:
     raise GraphError("the results of control flow are those of its blocks")
 
 
@@ -126,7 +126,7 @@ def _to_buffer(input: TensorType, interleave_factors: Any, strides: Any) -> Buff
     infer=_to_buffer,
     derivative="a memory layout has no gradient: differentiate what stands before it",
 )
-def tensor_to_tensor_buffer(input: np.ndarray, interleave_factors: Any, strides: Any) -> np.ndarray:
+def tensor_to_tensor_buffer(input: np.ndarray) -> np.ndarray:
     """The same numbers in a memory layout, which the reference does not model."""
     return input
 
@@ -143,7 +143,7 @@ def _make_list_type(init_length: int, dynamic_length: bool, elem_shape: Any, dty
     infer=_make_list_type,
     derivative=_LISTS,
 )
-def make_list(init_length: int, dynamic_length: bool, elem_shape: Any, dtype: str) -> list[np.ndarray]:
+def make_list(init_length: int, elem_shape: Any, dtype: str) -> list[np.ndarray]:
     """A list of zeros."""
     zero = np.zeros(elem_shape, TensorType(dtype).carrier)
     return [zero] * init_length
@@ -174,7 +174,7 @@ def list_read(ls: list[Any], index: np.ndarray) -> Any:
     return ls[_place(ls, index)]
 
 
-def _list_write_type(ls: Type, index: Any, value: TensorType) -> Type:
+def _list_write_type(ls: Type, value: TensorType) -> Type:
     if not _element(ls).accepts(value):
         raise GraphError(f"a {value} does not fit into {ls}")
     return ls

@@ -112,7 +112,7 @@ def random_bernoulli(shape: Any, prob: Any, seed: int) -> np.ndarray:
     return (_generator(seed).random(shape) < prob).astype(np.float32)
 
 
-def _categorical_type(x: TensorType, mode: str, size: int, seed: int) -> TensorType:
+def _categorical_type(x: TensorType, size: int) -> TensorType:
     if x.rank < 1 or size < 1:
         raise GraphError("random_categorical needs a vector of probabilities and a positive size")
     return x.with_shape((*x.shape[:-1], size))

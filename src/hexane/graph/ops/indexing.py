@@ -28,7 +28,7 @@ def checked_indices(indices: np.ndarray, extent: Any) -> np.ndarray:
     return np.where(where < 0, where + limits, where)
 
 
-def _gather_type(x: TensorType, indices: TensorType, axis: int, batch_dims: int, validate_indices: bool) -> TensorType:
+def _gather_type(x: TensorType, indices: TensorType, axis: int, batch_dims: int) -> TensorType:
     where = axis_of(axis, x.rank)
     if not 0 <= batch_dims <= min(where, indices.rank):
         raise GraphError(f"batch_dims {batch_dims} with axis {axis} and indices of rank {indices.rank}")
@@ -77,7 +77,7 @@ def _batched_gradient(d: Derivation, axis: int) -> Formula:
     dynamic=True,
     derivative=_gather_gradient,
 )
-def gather(x: np.ndarray, indices: np.ndarray, axis: int, batch_dims: int, validate_indices: bool) -> np.ndarray:
+def gather(x: np.ndarray, indices: np.ndarray, axis: int, batch_dims: int) -> np.ndarray:
     """Slices of an axis, by index; ``batch_dims`` leading axes go together."""
     where = axis % x.ndim
     index = checked_indices(indices, x.shape[where])
@@ -92,7 +92,7 @@ def gather(x: np.ndarray, indices: np.ndarray, axis: int, batch_dims: int, valid
     return np.stack(rows).reshape(shape) if rows else np.zeros(shape, x.dtype)
 
 
-def _along_type(x: TensorType, indices: TensorType, axis: int, validate_indices: bool) -> TensorType:
+def _along_type(x: TensorType, indices: TensorType, axis: int) -> TensorType:
     where = axis_of(axis, x.rank)
     if indices.rank != x.rank or any(i != n for a, (i, n) in enumerate(zip(indices.shape, x.shape)) if a != where):
         raise GraphError(f"x {x.shape} and indices {indices.shape} may differ on axis {axis} only")
@@ -108,12 +108,12 @@ def _along_type(x: TensorType, indices: TensorType, axis: int, validate_indices:
         indices=d.indices, updates=d.grad, axis=d.axis, mode="add"
     ),
 )
-def gather_along_axis(x: np.ndarray, indices: np.ndarray, axis: int, validate_indices: bool) -> np.ndarray:
+def gather_along_axis(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
     """One element of the axis for each index."""
     return np.take_along_axis(x, checked_indices(indices, x.shape[axis]), axis)
 
 
-def _nd_type(x: TensorType, indices: TensorType, batch_dims: int, validate_indices: bool) -> TensorType:
+def _nd_type(x: TensorType, indices: TensorType, batch_dims: int) -> TensorType:
     if not 0 <= batch_dims < max(indices.rank, 1) or indices.rank < 1:
         raise GraphError(f"batch_dims {batch_dims} with indices of rank {indices.rank}")
     depth = indices.shape[-1]
@@ -141,7 +141,7 @@ def _nd_gradient(d: Derivation) -> Formula:
     dynamic=True,
     derivative=_nd_gradient,
 )
-def gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int, validate_indices: bool) -> np.ndarray:
+def gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarray:
     """Slices of the leading axes, by index vectors along the last axis of ``indices``."""
     depth = indices.shape[-1]
     index = checked_indices(indices, np.array(x.shape[batch_dims : batch_dims + depth], np.int64))
@@ -177,9 +177,7 @@ def _apply(target: np.ndarray, index: Any, updates: np.ndarray, mode: str) -> No
         _UPDATES[mode].at(target, index, updates)
 
 
-def _scatter_type(
-    data: TensorType, indices: TensorType, updates: TensorType, axis: int, mode: str, **_: Any
-) -> TensorType:
+def _scatter_type(data: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     where = axis_of(axis, data.rank)
     expected = (*data.shape[:where], *indices.shape, *data.shape[where + 1 :])
     if updates.shape != expected:
@@ -222,9 +220,7 @@ def _scattered(name: str, gather: str) -> dict[str, Any]:
 
 
 @op("scatter", _SCATTER, infer=_scatter_type, mode=_MODES, derivative=_scattered("scatter", "gather"))
-def scatter(
-    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, validate_indices: bool
-) -> np.ndarray:
+def scatter(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str) -> np.ndarray:
     """Slices of an axis changed by updates, repeated indices one after the other."""
     where = axis % data.ndim
     result = data.copy()
@@ -233,9 +229,7 @@ def scatter(
     return result
 
 
-def _scatter_along_type(
-    data: TensorType, indices: TensorType, updates: TensorType, axis: int, mode: str, **_: Any
-) -> TensorType:
+def _scatter_along_type(data: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     where = axis_of(axis, data.rank)
     if indices.shape != updates.shape or indices.rank != data.rank:
         raise GraphError(
@@ -253,9 +247,7 @@ def _scatter_along_type(
     mode=_MODES,
     derivative=_scattered("scatter_along_axis", "gather_along_axis"),
 )
-def scatter_along_axis(
-    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, validate_indices: bool
-) -> np.ndarray:
+def scatter_along_axis(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str) -> np.ndarray:
     """One element of the axis changed for each index."""
     where = axis % data.ndim
     result = data.copy()
@@ -265,7 +257,7 @@ def scatter_along_axis(
     return result
 
 
-def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType, mode: str, **_: Any) -> TensorType:
+def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
     if indices.rank < 1 or indices.shape[-1] > data.rank:
         raise GraphError(f"data {data.shape} and indices {indices.shape} do not go together")
     expected = (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
@@ -281,9 +273,7 @@ def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType,
     derivative=_scattered("scatter_nd", "gather_nd"),
     mode=_MODES,
 )
-def scatter_nd(
-    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str, validate_indices: bool
-) -> np.ndarray:
+def scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str) -> np.ndarray:
     """Slices of the leading axes changed, by index vectors."""
     depth = indices.shape[-1]
     result = data.copy()

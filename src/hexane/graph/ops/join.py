@@ -170,7 +170,7 @@ def pad_widths(rank: int, pad: Any) -> list[tuple[int, int]]:
     return [(0, 0)] * (rank - len(pairs)) + pairs
 
 
-def _pad_type(x: TensorType, pad: Any, mode: str, constant_val: float) -> TensorType:
+def _pad_type(x: TensorType, pad: Any, mode: str) -> TensorType:
     widths = pad_widths(x.rank, pad)
     for extent, (before, after) in zip(x.shape, widths):
         if min(before, after) < 0 and (mode != "constant" or extent + min(before, 0) + min(after, 0) < 0):

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from hexane.graph.gradient import Derivation
 
 
-def _layer_norm_type(
-    x: TensorType, axes: Any, gamma: TensorType | None, beta: TensorType | None, epsilon: float
-) -> TensorType:
+def _layer_norm_type(x: TensorType, axes: Any, gamma: TensorType | None, beta: TensorType | None) -> TensorType:
     over = axes_of(axes, x.rank)
     shape = tuple(x.shape[axis] for axis in over)
     for vector, what in ((gamma, "gamma"), (beta, "beta")):
@@ -84,9 +82,7 @@ def layer_norm(x: np.ndarray, axes: Any, gamma: Any, beta: Any, epsilon: float) 
     return result if beta is None else result + _spread(beta, over, x.ndim)
 
 
-def _batch_norm_type(
-    x: TensorType, mean: TensorType, variance: TensorType, gamma: Any, beta: Any, epsilon: float
-) -> TensorType:
+def _batch_norm_type(x: TensorType, mean: TensorType, variance: TensorType, gamma: Any, beta: Any) -> TensorType:
     rank_between(x, 3, 5)
     for vector, what in ((mean, "mean"), (variance, "variance"), (gamma, "gamma"), (beta, "beta")):
         channel_vector(vector, x.shape[1], what)
@@ -130,7 +126,7 @@ def batch_norm(
     return x * _per_channel(scale, x.ndim) + _per_channel(shift, x.ndim)
 
 
-def _instance_norm_type(x: TensorType, gamma: Any, beta: Any, epsilon: float) -> TensorType:
+def _instance_norm_type(x: TensorType, gamma: Any, beta: Any) -> TensorType:
     rank_between(x, 3, 5)
     channel_vector(gamma, x.shape[1], "gamma")
     channel_vector(beta, x.shape[1], "beta")
@@ -162,7 +158,7 @@ def instance_norm(x: np.ndarray, gamma: Any, beta: Any, epsilon: float) -> np.nd
     return result if beta is None else result + _per_channel(beta, x.ndim)
 
 
-def _at_least_3(x: TensorType, **_: Any) -> TensorType:
+def _at_least_3(x: TensorType) -> TensorType:
     rank_between(x, 3, 16)
     return x
 
@@ -178,7 +174,7 @@ def l2_norm(x: np.ndarray, epsilon: float) -> np.ndarray:
     return x / np.sqrt(np.square(x).sum(axis=(-3, -2, -1), keepdims=True) + x.dtype.type(epsilon))
 
 
-def _lrn_type(x: TensorType, size: int, alpha: float, beta: float, k: float) -> TensorType:
+def _lrn_type(x: TensorType, size: int) -> TensorType:
     rank_between(x, 3, 16)
     if size < 1:
         raise GraphError(f"size {size} must be positive")

@@ -13,14 +13,14 @@ from hexane.graph.types import DTYPES, TensorType, eval_dtype
 from hexane.rounding import ceil_div
 
 
-def _broadcast(x: TensorType, y: TensorType, **_: Any) -> TensorType:
+def _broadcast(x: TensorType, y: TensorType) -> TensorType:
     try:
         return x.with_shape(np.broadcast_shapes(x.shape, y.shape))
     except ValueError as error:
         raise GraphError(f"shapes {x.shape} and {y.shape} do not broadcast") from error
 
 
-def _as_bool(x: TensorType, **_: Any) -> TensorType:
+def _as_bool(x: TensorType) -> TensorType:
     return x.with_dtype("bool")
 
 
@@ -55,7 +55,7 @@ def bitwise_not(x):
     return ~x
 
 
-def _bitcast_type(x: TensorType, dtype: str, **_: Any) -> TensorType:
+def _bitcast_type(x: TensorType, dtype: str) -> TensorType:
     if DTYPES[dtype].bits != DTYPES[x.dtype].bits:
         raise GraphError(f"onnx.BitCast keeps the width: {x.dtype} cannot be read as {dtype}")
     return x.with_dtype(dtype)
@@ -131,7 +131,7 @@ def hardmax(x, axis):
     return y
 
 
-def _compress_type(x: TensorType, condition: TensorType, axis: int | None) -> TensorType:
+def _compress_type(x: TensorType, axis: int | None) -> TensorType:
     if axis is None:
         return x.with_shape((None,))
     axis = axis_of(axis, x.rank)
@@ -144,7 +144,7 @@ def compress(x, condition, axis):
     return np.compress(condition, x, axis=axis)
 
 
-def _unique_type(x: TensorType, axis: int | None, **_: Any) -> tuple[TensorType, ...]:
+def _unique_type(x: TensorType, axis: int | None) -> tuple[TensorType, ...]:
     index = TensorType("int64", (None,))  # type: ignore[arg-type]
     if axis is None:
         return x.with_shape((None,)), index, TensorType("int64", (x.count,)), index
@@ -175,7 +175,7 @@ def unique(x, axis, sorted):
     return (y, *(a.astype(np.int64) for a in (first, inverse, counts)))
 
 
-def _nms_type(boxes: TensorType, scores: TensorType, **_: Any) -> TensorType:
+def _nms_type(boxes: TensorType, scores: TensorType) -> TensorType:
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape[2] != 4 or boxes.shape[1] != scores.shape[2]:
         raise GraphError(f"onnx.NonMaxSuppression: boxes {boxes.shape} do not fit scores {scores.shape}")
     return TensorType("int64", (None, 3))  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold
 
 
 def _lp_pool_type(
-    x: TensorType, kernel_sizes: Any, strides: Any, pad: Any, dilations: Any, ceil_mode: bool, **_: Any
+    x: TensorType, kernel_sizes: Any, strides: Any, pad: Any, dilations: Any, ceil_mode: bool
 ) -> TensorType:
     spatial = max(x.rank - 2, 0)
     for values, what in ((kernel_sizes, "kernel_sizes"), (strides, "strides"), (dilations, "dilations")):
@@ -290,7 +290,7 @@ def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column
     return np.take_along_axis(values, at, axis=-1)[..., 0].astype(x.dtype), best.astype(np.int64)
 
 
-def _tensor_scatter_type(past, update, write_indices, axis, mode):
+def _tensor_scatter_type(past, update, write_indices, axis):
     at = axis_of(axis, past.rank)
     fits(update, (*past.shape[:at], None, *past.shape[at + 1 :]), "update")
     fits(write_indices, past.shape[:1], "write_indices")

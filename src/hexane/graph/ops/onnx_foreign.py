@@ -119,7 +119,7 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
         raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {_first_line(error)}") from None
 
 
-def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[TensorType, ...]:
+def _foreign_types(types: str) -> tuple[TensorType, ...]:
     return _types(types)
 
 
@@ -127,7 +127,7 @@ FOREIGN = "onnx.Foreign"
 
 
 @op(FOREIGN, "values:any* kind:str model:str types:str", infer=_foreign_types)
-def foreign(values, kind, model, types):
+def foreign(values, kind, model):
     """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
     return run_node(model, kind, values)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
 """What ONNX asks a decoder to know; no other of Pillow's readers is tried."""
 
 
-def _picture_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
+def _picture_type(x: TensorType, output_shape: Sequence[int]) -> TensorType:
     return x.with_shape(output_shape)
 
 

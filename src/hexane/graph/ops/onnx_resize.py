@@ -48,7 +48,7 @@ def resize_plan(
     return out, factors
 
 
-def _type(x: TensorType, scales: Any, sizes: Any, axes: Any, policy: str, output_shape: Any, **_: Any) -> TensorType:
+def _type(x: TensorType, scales: Any, sizes: Any, axes: Any, policy: str, output_shape: Any) -> TensorType:
     if output_shape is not None:
         return x.with_shape(output_shape)
     if scales is UNKNOWN or sizes is UNKNOWN:

@@ -21,7 +21,7 @@ def runtime_op(name: str, signature: str, **words: Any) -> Callable[[Callable[..
     """Declare ``onnx.<name>``: one result of the dtype of ``x`` and of shape ``output_shape``, checked at run time."""
 
     def declare(evaluate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        def infer(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
+        def infer(x: TensorType, output_shape: Sequence[int]) -> TensorType:
             return x.with_shape(output_shape)
 
         def checked(output_shape: Sequence[int], **arguments: Any) -> np.ndarray:
@@ -236,7 +236,7 @@ def affine_grid(x, size, align_corners):
     return np.einsum("...k,njk->n...j", points, x.astype(np.float64)).astype(x.dtype)
 
 
-def _topk_type(x: TensorType, k: Any, output_shape: Sequence[int], **_: Any) -> tuple[TensorType, TensorType]:
+def _topk_type(x: TensorType, output_shape: Sequence[int]) -> tuple[TensorType, TensorType]:
     return x.with_shape(output_shape), TensorType("int64", tuple(output_shape))
 
 
@@ -258,7 +258,7 @@ def topk_arrays(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.nda
     return np.take_along_axis(x, index, axis), index.astype(np.int64)
 
 
-def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int], **_: Any) -> tuple[TensorType, ...]:
+def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int]) -> tuple[TensorType, ...]:
     axis = axis_of(axis, x.rank)
     return tuple(x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in output_sizes)
 
@@ -273,7 +273,7 @@ def split(x, split, axis, output_sizes):
     return tuple(np.split(x, np.cumsum(split)[:-1], axis=axis))
 
 
-def _image_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
+def _image_type(x: TensorType, output_shape: Sequence[int]) -> TensorType:
     return x.with_shape(output_shape)
 
 

@@ -10,7 +10,7 @@ from hexane.graph.registry import op
 from hexane.graph.types import NUMBERS, TensorType, eval_dtype
 
 
-def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=False, **_):
+def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=False):
     if x.rank < 2 or x.shape[-1] not in (1, 2):
         raise GraphError(f"onnx.DFT takes a last axis of 1 (real) or 2 (complex), not {x.shape}")
     axis = axis % x.rank
@@ -59,7 +59,7 @@ def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):
     return _pairs(spectrum, x.dtype)
 
 
-def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None, onesided=True, **_):
+def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None, onesided=True):
     if frame_length is None and (window is None or window.rank != 1):
         raise GraphError("onnx.STFT needs a window of one axis or a frame_length")
     size = int(frame_length) if frame_length is not None else window.shape[0]
@@ -107,7 +107,7 @@ def window_values(kind: str, size: int, periodic: bool) -> np.ndarray:
     return a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)
 
 
-def _made_type(*_, output_dtype="fp32", output_shape=None, **__):
+def _made_type(*_, output_dtype="fp32", output_shape=None):
     return TensorType(output_dtype, tuple(output_shape))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
 
-def _with_mask(x: TensorType, **_: Any) -> tuple[TensorType, TensorType]:
+def _with_mask(x: TensorType) -> tuple[TensorType, TensorType]:
     return x, x.with_dtype("bool")
 
 

@@ -14,7 +14,7 @@ from hexane.graph.types import TensorType
 # ---------------------------------------------------------------------------------------------------- GridSample
 
 
-def _grid_type(x: TensorType, grid: TensorType, **_: object) -> TensorType:
+def _grid_type(x: TensorType, grid: TensorType) -> TensorType:
     spatial = x.rank - 2
     if spatial < 1 or grid.rank != x.rank or grid.shape[0] != x.shape[0] or grid.shape[-1] != spatial:
         raise GraphError(f"onnx.GridSample: a grid {grid.shape} does not fit {x.shape}")
@@ -98,7 +98,7 @@ def grid_sample(x, grid, mode, padding_mode, align_corners):
 # ------------------------------------------------------------------------------------------------------ RoiAlign
 
 
-def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output_height=1, output_width=1, **_):
+def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output_height=1, output_width=1):
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
         raise GraphError(f"onnx.RoiAlign takes x of rank 4 and rois [n, 4], not {x.shape} and {rois.shape}")
     fits(batch_indices, rois.shape[:1], "batch_indices")
@@ -255,7 +255,7 @@ def col2im(x, image_shape, block_shape, strides, pad, dilations):
     return padded[(slice(None), slice(None), *inner)]
 
 
-def _unpool_type(x, indices, output_shape=(), **_):
+def _unpool_type(x, output_shape=()):
     return TensorType(x.dtype, tuple(output_shape))
 
 

@@ -52,9 +52,7 @@ def pool_geometry(
     return steps, pads, reach, tuple(out)
 
 
-def pool_type(
-    x: TensorType, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool, **_: Any
-) -> TensorType:
+def pool_type(x: TensorType, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> TensorType:
     rank_between(x, 3, 5)
     out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)[3]
     return x.with_shape((*x.shape[:2], *out))

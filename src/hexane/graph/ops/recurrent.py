@@ -67,14 +67,7 @@ def _steps(x: np.ndarray, direction: str) -> np.ndarray:
 
 
 def _rnn_type(
-    x: TensorType,
-    initial_h: TensorType,
-    weight_ih: TensorType,
-    weight_hh: TensorType,
-    bias: Any,
-    direction: str,
-    output_sequence: bool,
-    activation: str,
+    x: TensorType, initial_h: TensorType, weight_ih: TensorType, weight_hh: TensorType, bias: Any, output_sequence: bool
 ) -> tuple[TensorType, ...]:
     hidden = _check(x, (initial_h,), weight_ih, weight_hh, 1, 1)
     _bias_check(bias, hidden)
@@ -122,11 +115,7 @@ def _gru_type(
     weight_ih: TensorType,
     weight_hh: TensorType,
     bias: Any,
-    direction: str,
     output_sequence: bool,
-    recurrent_activation: str,
-    activation: str,
-    reset_after: bool,
     input_bias: Any,
 ) -> tuple[TensorType, ...]:
     hidden = _check(x, (initial_h,), weight_ih, weight_hh, 3, 1)
@@ -189,10 +178,6 @@ def _lstm_type(
     weight_hh: TensorType,
     direction: str,
     output_sequence: bool,
-    recurrent_activation: str,
-    cell_activation: str,
-    activation: str,
-    clip: Any,
     **rest: Any,
 ) -> tuple[TensorType, ...]:
     directions = 2 if direction == "bidirectional" else 1

@@ -69,9 +69,7 @@ def _resized(x: TensorType, height: int, width: int) -> TensorType:
     return x.with_shape((*x.shape[:-2], height, width))
 
 
-def _to_size_type(
-    x: TensorType, target_size_height: int, target_size_width: int, sampling_mode: str = "DEFAULT"
-) -> TensorType:
+def _to_size_type(x: TensorType, target_size_height: int, target_size_width: int) -> TensorType:
     return _resized(x, target_size_height, target_size_width)
 
 
@@ -207,9 +205,7 @@ def _resize_shape(x: Any, shape: Any, resized_dims: int) -> tuple[int, ...]:
     return (*head, *(extent or own for extent, own in zip(tail, x[len(x) - resized_dims :])))
 
 
-def _resize_type(
-    x: TensorType, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str
-) -> TensorType:
+def _resize_type(x: TensorType, shape: Any, resized_dims: int) -> TensorType:
     out = _resize_shape(x.shape, shape, resized_dims)
     positive(out, "the resized shape")
     return x.with_shape(out)

@@ -73,15 +73,7 @@ def _crop_check(x: TensorType, height: int, width: int) -> None:
     positive((height, width), "target size")
 
 
-def _roi_type(
-    x: TensorType,
-    roi: TensorType,
-    target_height: int,
-    target_width: int,
-    box_coordinate_mode: str,
-    sampling_mode: str,
-    **_: Any,
-) -> TensorType:
+def _roi_type(x: TensorType, roi: TensorType, target_height: int, target_width: int) -> TensorType:
     _crop_check(x, target_height, target_width)
     if roi.rank != 5 or roi.shape[1] != 1 or roi.shape[2] not in (4, 5) or roi.shape[3:] != (1, 1):
         raise GraphError(f"roi has shape {roi.shape}", hint="[N, 1, 4, 1, 1] or [N, 1, 5, 1, 1] is needed")
@@ -140,14 +132,7 @@ def crop_resize(
 
 
 def _boxes_type(
-    x: TensorType,
-    boxes: TensorType,
-    box_indices: TensorType | None,
-    target_height: int,
-    target_width: int,
-    box_coordinate_mode: str,
-    sampling_mode: str,
-    **_: Any,
+    x: TensorType, boxes: TensorType, box_indices: TensorType | None, target_height: int, target_width: int
 ) -> TensorType:
     _crop_check(x, target_height, target_width)
     if boxes.rank != 2 or boxes.shape[1] != 4:
@@ -232,15 +217,7 @@ def _sample(x: np.ndarray, px: np.ndarray, py: np.ndarray, sampling: str, paddin
     return total.astype(x.dtype)
 
 
-def _resample_type(
-    x: TensorType,
-    coordinates: TensorType,
-    sampling_mode: str,
-    padding_mode: str,
-    padding_value: float,
-    coordinates_mode: str,
-    align_corners: bool,
-) -> TensorType:
+def _resample_type(x: TensorType, coordinates: TensorType) -> TensorType:
     rank_between(x, 4, 4)
     if coordinates.rank != 4 or coordinates.shape[0] != x.shape[0] or coordinates.shape[3] != 2:
         raise GraphError(f"coordinates has shape {coordinates.shape}, [{x.shape[0]}, H, W, 2] is needed")
@@ -273,17 +250,7 @@ def resample(
     )
 
 
-def _affine_type(
-    x: TensorType,
-    transform_matrix: TensorType,
-    output_height: int,
-    output_width: int,
-    sampling_mode: str,
-    padding_mode: str,
-    padding_value: float,
-    coordinates_mode: str,
-    align_corners: bool,
-) -> TensorType:
+def _affine_type(x: TensorType, transform_matrix: TensorType, output_height: int, output_width: int) -> TensorType:
     rank_between(x, 4, 4)
     positive((output_height, output_width), "output size")
     if transform_matrix.shape not in ((x.shape[0], 6), (1, 6)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hexane.errors import GraphError
@@ -52,7 +50,7 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, iou: float, least: float, co
 
 
 def _nms_type(
-    boxes: TensorType, scores: TensorType, max_boxes: int, **_: Any
+    boxes: TensorType, scores: TensorType, max_boxes: int
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
     _check(boxes, scores, max_boxes, last=False)
     n, _count, classes = scores.shape
@@ -93,9 +91,7 @@ def non_maximum_suppression(
     return picked_boxes, picked_scores, indices, counts
 
 
-def _nms17_type(
-    boxes: TensorType, scores: TensorType, max_boxes: int, **_: Any
-) -> tuple[TensorType, TensorType, TensorType]:
+def _nms17_type(boxes: TensorType, scores: TensorType, max_boxes: int) -> tuple[TensorType, TensorType, TensorType]:
     _check(boxes, scores, max_boxes, last=True)
     n, classes, _count = scores.shape
     return (

@@ -25,7 +25,7 @@ def sorted_indices(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
     return np.flip(x.shape[axis] - 1 - backwards, axis)
 
 
-def _argsort_type(x: TensorType, axis: int, ascending: bool) -> TensorType:
+def _argsort_type(x: TensorType, axis: int) -> TensorType:
     axis_of(axis, x.rank)
     return x.with_dtype("int32")
 
@@ -43,7 +43,7 @@ _INDEX_DTYPES = ("int32", "uint16", "int16", "uint8", "int8", "int64")
 
 
 def _topk_type(
-    x: TensorType, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
+    x: TensorType, k: int, axis: int, return_indices: bool, output_indices_dtype: str
 ) -> tuple[TensorType, ...]:
     where = axis_of(axis, x.rank)
     count = x.shape[where] if k == -1 else k
@@ -69,9 +69,7 @@ def _topk_gradient(d: Derivation) -> Formula:
     derivative=_topk_gradient,
     output_indices_dtype=_INDEX_DTYPES,
 )
-def topk(
-    x: np.ndarray, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
-) -> Any:
+def topk(x: np.ndarray, k: int, axis: int, ascending: bool, return_indices: bool, output_indices_dtype: str) -> Any:
     """The k largest (or smallest) of an axis, in order, and their indices; among equals the lower index first."""
     count = x.shape[axis] if k == -1 else k
     index = sorted_indices(x, axis, ascending).take(np.arange(count), axis)
@@ -126,7 +124,7 @@ def one_hot(indices: np.ndarray, one_hot_vector_size: int, axis: int, on_value: 
     return np.where(hit, on, off)
 
 
-def _cumsum_type(x: TensorType, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+def _cumsum_type(x: TensorType, axis: int) -> TensorType:
     axis_of(axis, x.rank)
     return x
 
@@ -149,7 +147,7 @@ def cumsum(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarr
     return np.flip(total, axis) if reverse else total
 
 
-def _band_type(x: TensorType, lower: int, upper: int) -> TensorType:
+def _band_type(x: TensorType) -> TensorType:
     if x.rank < 2:
         raise GraphError(f"x has rank {x.rank}, at least 2 is needed")
     return x

@@ -12,7 +12,7 @@ from hexane.graph.types import Type
 from hexane.graph.whole import HOST_OP
 
 
-def _from_inside(**_: Any) -> Type:
+def _from_inside() -> Type:
     raise GraphError("the results are those of the op inside")
 
 
