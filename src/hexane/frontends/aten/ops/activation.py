@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hexane.formats.compositions import Refused
 from hexane.formats.operands import Operand
 from hexane.frontends.aten.node import AtenNode, aten
 from hexane.frontends.aten.ops.unary import plain
@@ -61,18 +60,7 @@ def hardtanh(c: AtenNode) -> Operand:
     return c.ops.clip(x=c.x(), alpha=c.number("min_val"), beta=c.number("max_val"))
 
 
-@aten("_prelu_kernel.default", "prelu.default")
-def prelu(c: AtenNode) -> Operand:
-    x = c.x()
-    weight = c.x("weight")
-    if c.rank(weight) == 1 and c.rank(x) > 1 and c.shape(weight) != (1,):
-        weight = c.reshape(weight, c.along_channels(x))
-    zero = c.like(0, x)
-    low = c.ops.mul(x=c.ops.minimum(x=x, y=zero), y=weight)
-    return c.ops.add(x=c.ops.maximum(x=x, y=zero), y=low)
-
-
-@aten("_softmax.default", "softmax.int")
+@aten("_softmax.default")
 def softmax(c: AtenNode) -> Operand:
     x = c.cast(c.x(), c.out().dtype)
     if c.rank(x) == 0:
@@ -80,18 +68,7 @@ def softmax(c: AtenNode) -> Operand:
     return c.ops.softmax(x=x, axis=c.axis(x))
 
 
-@aten("_log_softmax.default", "log_softmax.int")
+@aten("_log_softmax.default")
 def log_softmax(c: AtenNode) -> Operand:
     x = c.cast(c.x(), c.out().dtype)
     return c.log_softmax(x, c.axis(x)) if c.rank(x) else c.ops.mul(x=x, y=c.like(0, x))
-
-
-@aten("glu.default")
-def glu(c: AtenNode) -> Operand:
-    x = c.x()
-    axis = c.axis(x)
-    half, rest = divmod(c.shape(x)[axis], 2)
-    if rest:
-        raise Refused("an odd number of channels")
-    gate = c.window(x, {axis: slice(half, None)})
-    return c.ops.mul(x=c.window(x, {axis: slice(0, half)}), y=c.ops.sigmoid(x=gate))

@@ -42,9 +42,9 @@ def add(c: AtenNode) -> Operand:
     return c.ops.add(x=x, y=c.scale(y, c.arguments.get("alpha", 1)))
 
 
-@aten("sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
+@aten("sub.Tensor", "sub.Scalar")
 def sub(c: AtenNode) -> Operand:
-    x, y = both(c)[:: -1 if "rsub" in str(c.node.target) else 1]
+    x, y = both(c)
     return c.ops.sub(x=x, y=c.scale(y, c.arguments.get("alpha", 1)))
 
 
@@ -54,16 +54,16 @@ def mul(c: AtenNode) -> Operand:
     return c.ops.logical_and(x=x, y=y) if c.out().dtype == "bool" else c.ops.mul(x=x, y=y)
 
 
-@aten("div.Tensor", "div.Scalar", "true_divide.Tensor")
+@aten("div.Tensor", "div.Scalar")
 def div(c: AtenNode) -> Operand:
     x, y = both(c)
     return c.ops.real_div(x=x, y=y)
 
 
-@aten("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+@aten("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(c: AtenNode) -> Operand:
     x, y = both(c)
-    mode = c.arguments.get("rounding_mode", "floor")
+    mode = c["rounding_mode"]
     whole = not c.out().dtype.startswith("fp")
     if whole and not isinstance(y, np.ndarray):
         raise Refused("a division of integers by what is known at run time only (PyTorch raises for zero)")
@@ -168,7 +168,7 @@ for _name, _op in {"and": "logical_and", "or": "logical_or", "xor": "logical_xor
     aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_logical(_op, bits=True))
 
 
-@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+@aten("where.self")
 def where(c: AtenNode) -> Operand:
     x, y = both(c)
     condition = c.cast(c.x("condition"), "bool")
@@ -178,17 +178,11 @@ def where(c: AtenNode) -> Operand:
     return c.ops.select(cond=condition, a=x, b=y)
 
 
-@aten("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(c: AtenNode) -> Operand:
-    x = c.x()
-    return c.ops.select(cond=c.x("mask"), a=c.cast(c["value"], c.dtype(x)), b=x)
-
-
-@aten("clamp.default", "clamp_min.default", "clamp_max.default", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+@aten("clamp.default", "clamp.Tensor")
 def clamp(c: AtenNode) -> Operand:
     dtype = c.out().dtype
     x = c.cast(c.x(), dtype)
-    low, high = (c.arguments.get(name) for name in ("min", "max"))
+    low, high = c.arguments["min"], c.arguments["max"]
     if isinstance(low, int | float) and isinstance(high, int | float) and dtype.startswith("fp") and low <= high:
         return c.ops.clip(x=x, alpha=float(low), beta=float(high))
     if low is not None:
@@ -209,18 +203,3 @@ def atan2(c: AtenNode) -> Operand:
     angle = c.ops.select(cond=c.ops.less(x=x, y=zero), a=turn, b=base)
     upright = c.ops.mul(x=c.ops.sign(x=y), y=c.like(pi / 2, x))
     return c.ops.select(cond=c.ops.equal(x=x, y=zero), a=upright, b=angle)
-
-
-@aten("addcmul.default", "addcdiv.default")
-def addcmul(c: AtenNode) -> Operand:
-    dtype = c.out().dtype
-    x, a, b = (c.cast(c.x(name), dtype) for name in ("self", "tensor1", "tensor2"))
-    inner = c.ops.mul(x=a, y=b) if "addcmul" in str(c.node.target) else c.ops.real_div(x=a, y=b)
-    return c.ops.add(x=x, y=c.scale(inner, c.number("value")))
-
-
-@aten("lerp.Scalar", "lerp.Tensor")
-def lerp(c: AtenNode) -> Operand:
-    x, y = both(c, names=("self", "end"))
-    weight = c.cast(c["weight"], c.out().dtype)
-    return c.ops.add(x=x, y=c.ops.mul(x=c.ops.sub(x=y, y=x), y=weight))

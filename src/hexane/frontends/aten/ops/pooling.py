@@ -25,23 +25,14 @@ def _pool(c: AtenNode, op: str, x: Operand, kernel: list[int], **more: Any) -> O
     return c.reshape(c.ops.op(op, x=x, kernel_sizes=kernel, strides=strides, **more), c.out().shape)
 
 
-def _max_pool(c: AtenNode, spatial: int) -> Operand:
-    if any(one != 1 for one in c.ints("dilation")):
-        raise Refused("a maximum over windows with gaps (dilation)")
-    return _pool(c, "max_pool", c.x(), c.each("kernel_size", spatial))
-
-
-@aten("max_pool1d.default", "max_pool2d.default")
-def max_pool(c: AtenNode) -> Operand:
-    return _max_pool(c, 1 if "1d" in str(c.node.target) else 2)
-
-
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool_with_indices(c: AtenNode) -> tuple[Any, Any]:
-    return _max_pool(c, 2 if "2d" in str(c.node.target) else 3), None
+    if any(one != 1 for one in c.ints("dilation")):
+        raise Refused("a maximum over windows with gaps (dilation)")
+    return _pool(c, "max_pool", c.x(), c.each("kernel_size", 2 if "2d" in str(c.node.target) else 3)), None
 
 
-@aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+@aten("avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(c: AtenNode) -> Operand:
     spatial = int(str(c.node.target).partition("avg_pool")[2][0])
     divisor = c.arguments.get("divisor_override")
@@ -59,7 +50,7 @@ def _even(c: AtenNode, x: Operand, out: list[int]) -> list[int] | None:
     return None if any(extent % one for extent, one in pairs) else [extent // one for extent, one in pairs]
 
 
-@aten("adaptive_max_pool2d.default", "adaptive_max_pool3d.default", "adaptive_max_pool1d.default")
+@aten("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(c: AtenNode) -> tuple[Any, Any]:
     """Windows of one size; Refused where the output does not divide the input."""
     kernel = _even(c, c.x(), c.ints("output_size"))
@@ -68,7 +59,7 @@ def adaptive_max_pool(c: AtenNode) -> tuple[Any, Any]:
     return _pool(c, "max_pool", c.x(), kernel), None
 
 
-@aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")
+@aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(c: AtenNode) -> Operand:
     """Windows of one size where the output divides the input; a mean over everything for an output of one."""
     x, out = c.x(), c.ints("output_size")

@@ -14,47 +14,18 @@ def _floats_only(c: AtenNode) -> None:
         raise Refused("a product of integers")
 
 
-@aten("mm.default", "bmm.default", "matmul.default")
+@aten("mm.default", "bmm.default")
 def product(c: AtenNode) -> Operand:
     _floats_only(c)
-    return c.ops.matmul(x=c.x(), y=c.x("mat2" if "mat2" in c.arguments else "other"))
+    return c.ops.matmul(x=c.x(), y=c.x("mat2"))
 
 
-@aten("mv.default")
-def mv(c: AtenNode) -> Operand:
-    _floats_only(c)
-    x, y = c.x(), c.x("vec")
-    return c.reshape(c.ops.matmul(x=x, y=c.reshape(y, (*c.shape(y), 1))), c.out().shape)
-
-
-@aten("dot.default", "vdot.default")
-def dot(c: AtenNode) -> Operand:
-    _floats_only(c)
-    x, y = c.x(), c.x("tensor" if "tensor" in c.arguments else "other")
-    return c.reshape(c.ops.matmul(x=c.reshape(x, (1, *c.shape(x))), y=c.reshape(y, (*c.shape(y), 1))), ())
-
-
-@aten("linear.default")
-def linear(c: AtenNode) -> Operand:
-    _floats_only(c)
-    x, weight = c.x("input"), c.x("weight")
-    if c.rank(weight) == 2:
-        return c.linear(x, weight, c["bias"])
-    y = c.linear(x, c.reshape(weight, (1, *c.shape(weight))), None)
-    return c.affine(c.reshape(y, c.out().shape), None, c["bias"])
-
-
-@aten("addmm.default", "addmv.default", "baddbmm.default")
+@aten("addmm.default", "addmv.default")
 def addmm(c: AtenNode) -> Operand:
     """``beta self + alpha (a b)``."""
     _floats_only(c)
     bias, alpha, beta = c.x(), c.number("alpha"), c.number("beta")
-    if "mat1" in c.arguments:
-        a, b = c.x("mat1"), c.x("mat2")
-    elif "mat" in c.arguments:
-        a, b = c.x("mat"), c.x("vec")
-    else:
-        a, b = c.x("batch1"), c.x("batch2")
+    a, b = (c.x("mat1"), c.x("mat2")) if "mat1" in c.arguments else (c.x("mat"), c.x("vec"))
     if c.rank(b) == 1:
         y = c.reshape(c.ops.matmul(x=a, y=c.reshape(b, (*c.shape(b), 1))), c.out().shape)
     elif isinstance(b, np.ndarray) and alpha == 1 and beta == 1 and c.rank(b) == 2:

@@ -29,23 +29,16 @@ def _simple(op: str) -> Translator:
     return lambda c: _reduced(c, op, c.cast(c.x(), c.out().dtype))
 
 
-aten("sum.dim_IntList", "sum.default")(_simple("reduce_sum"))
+aten("sum.dim_IntList")(_simple("reduce_sum"))
 aten("mean.dim", "mean.default")(_simple("reduce_mean"))
 aten("amax.default", "max.default")(_simple("reduce_max"))
 aten("amin.default", "min.default")(_simple("reduce_min"))
 aten("prod.default", "prod.dim_int")(_simple("reduce_prod"))
-aten("logsumexp.default")(_simple("reduce_log_sum_exp"))
 
 
-def _truth(op: str) -> Translator:
-    def translate(c: AtenNode) -> Operand:
-        return c.cast(_reduced(c, op, c.cast(c.cast(c.x(), "bool"), "int32")), "bool")
-
-    return translate
-
-
-aten("any.default", "any.dim", "any.dims")(_truth("reduce_max"))
-aten("all.default", "all.dim", "all.dims")(_truth("reduce_min"))
+@aten("any.default", "any.dim", "any.dims")
+def any_(c: AtenNode) -> Operand:
+    return c.cast(_reduced(c, "reduce_max", c.cast(c.cast(c.x(), "bool"), "int32")), "bool")
 
 
 def _with_place(op: str) -> Translator:
@@ -87,20 +80,16 @@ aten("argmax.default")(_place("reduce_argmax"))
 aten("argmin.default")(_place("reduce_argmin"))
 
 
-@aten("var.correction", "var.dim", "var.default", "std.correction", "var_mean.correction")
+@aten("var.correction", "var_mean.correction")
 def var(c: AtenNode) -> Any:
     x = c.x()
     if c.rank(x) == 0:
         raise Refused("the variance of one number")
-    if "correction" in c.arguments:
-        correction = c.number("correction", 1.0)
-    else:
-        correction = float(bool(c.arguments.get("unbiased", True)))
+    correction = c.number("correction", 1.0)
     axes = _axes(c, x)
     count = prod(c.shape(x)[axis] for axis in axes)
     _, mean, square = c.moments(x, axes)
     square = c.scale(square, count / (count - correction) if count > correction else np.nan)
-    square = c.ops.sqrt(x=square) if "std" in str(c.node.target) else square
     square = c.reshape(square, c.out().shape)
     return (square, c.reshape(mean, c.out(1).shape)) if "var_mean" in str(c.node.target) else square
 

@@ -11,32 +11,10 @@ from hexane.formats.operands import Operand
 from hexane.frontends.aten.node import AtenNode, aten
 
 
-@aten("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default", "_reshape_copy.default")
-def view(c: AtenNode) -> Operand:
-    return c.reshape(c.x(), c.out().shape)
-
-
 @aten("permute.default", "permute_copy.default")
 def permute(c: AtenNode) -> Operand:
     x = c.x()
     return c.transpose(x, [axis_in(axis, c.rank(x)) for axis in c.ints("dims")])
-
-
-@aten("t.default")
-def t(c: AtenNode) -> Operand:
-    x = c.x()
-    return x if c.rank(x) < 2 else c.swap(x)
-
-
-@aten("transpose.int")
-def transpose(c: AtenNode) -> Operand:
-    x = c.x()
-    rank = c.rank(x)
-    perm = list(range(rank))
-    a, b = c.axis(x, "dim0"), c.axis(x, "dim1")
-    if rank:
-        perm[a], perm[b] = perm[b], perm[a]
-    return c.transpose(x, perm)
 
 
 @aten("expand.default", "expand_copy.default")
@@ -45,8 +23,8 @@ def expand(c: AtenNode) -> Operand:
 
 
 @aten(
-    "unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "unsqueeze_copy.default", "squeeze_copy.dim",
-    "squeeze_copy.dims", "flatten.using_ints",
+    "view.default", "reshape.default", "view_copy.default", "_reshape_copy.default", "unsqueeze.default",
+    "squeeze.dims", "unsqueeze_copy.default", "squeeze_copy.dim", "squeeze_copy.dims", "flatten.using_ints",
 )  # fmt: skip
 def reshaped(c: AtenNode) -> Operand:
     return c.reshape(c.x(), c.out().shape)
@@ -81,17 +59,12 @@ def cat(c: AtenNode) -> Operand:
     return c.join(parts, c.axis(parts[0]))
 
 
-@aten("stack.default")
-def stack(c: AtenNode) -> Operand:
-    return c.stack([c.cast(part, c.out().dtype) for part in c.xs("tensors")], c["dim"])
-
-
 def _cut(c: AtenNode, x: Operand, axis: int, sizes: list[int]) -> tuple[Operand, ...]:
     starts = np.cumsum([0, *sizes]).tolist()
     return tuple(c.window(x, {axis: slice(begin, end)}) for begin, end in pairwise(starts))
 
 
-@aten("split_with_sizes.default", "split_with_sizes_copy.default", "split.Tensor", "unbind.int", "unbind_copy.int")
+@aten("split_with_sizes.default", "split_with_sizes_copy.default", "unbind_copy.int")
 def split(c: AtenNode) -> tuple[Operand, ...]:
     x = c.x()
     axis = c.axis(x)
@@ -118,59 +91,21 @@ def flip(c: AtenNode) -> Operand:
     return c.ops.reverse(x=x, axes=axes) if axes and c.rank(x) else x
 
 
-@aten("roll.default")
-def roll(c: AtenNode) -> Operand:
-    x, shifts, dims = c.x(), c.ints("shifts"), c.ints("dims")
-    shape = c.shape(x)
-    if not dims:
-        x, dims = c.reshape(x, (int(np.prod(shape)),)), [0]
-    for shift, axis in zip(shifts, dims):
-        axis = axis_in(axis, c.rank(x))
-        extent = c.shape(x)[axis]
-        cut = (-shift) % extent
-        if cut:
-            x = c.join((c.window(x, {axis: slice(cut, None)}), c.window(x, {axis: slice(0, cut)})), axis)
-    return c.reshape(x, shape)
-
-
-def _widths(c: AtenNode, name: str = "padding") -> list[tuple[int, int]]:
-    """(before, after) of the trailing axes, the first of them first."""
-    widths = c.ints(name)
-    return list(zip(widths[::2], widths[1::2]))[::-1]
-
-
 @aten("constant_pad_nd.default")
 def constant_pad(c: AtenNode) -> Operand:
-    return c.pad(c.x(), _widths(c, "pad"), "constant", c.number("value", 0.0))
+    widths = c.ints("pad")  # before and after, of the last axis first
+    return c.pad(c.x(), list(zip(widths[::2], widths[1::2]))[::-1], "constant", c.number("value", 0.0))
 
 
-@aten("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
-def reflection_pad(c: AtenNode) -> Operand:
-    return c.pad(c.x(), _widths(c), "reflect")
-
-
-@aten("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
-def replication_pad(c: AtenNode) -> Operand:
-    return c.pad(c.x(), _widths(c), "replicate")
-
-
-@aten("full.default", "full_like.default", "new_full.default")
+@aten("full.default", "full_like.default")
 def full(c: AtenNode) -> Operand:
     return c.full(c.number("fill_value"), c.out().dtype, c.out().shape)
 
 
-@aten(
-    "zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
-    "empty_permuted.default", "empty_strided.default", "new_empty.default", "new_empty_strided.default",
-)  # fmt: skip
-def zeros(c: AtenNode) -> Operand:
-    """Zeros; also where PyTorch leaves open what a new tensor holds."""
+@aten("empty.memory_format", "empty_permuted.default", "empty_strided.default", "new_empty_strided.default")
+def empty(c: AtenNode) -> Operand:
+    """Zeros where PyTorch leaves open what a new tensor holds."""
     return c.full(0, c.out().dtype, c.out().shape)
-
-
-@aten("ones.default", "ones_like.default", "new_ones.default")
-def ones(c: AtenNode) -> Operand:
-    return c.full(1, c.out().dtype, c.out().shape)
 
 
 @aten("scalar_tensor.default")
@@ -178,24 +113,14 @@ def scalar_tensor(c: AtenNode) -> Operand:
     return c.full(c.number("s"), c.out().dtype)
 
 
-@aten("fill.Scalar", "fill.Tensor")
-def fill(c: AtenNode) -> Operand:
-    value = c["value"]
-    if isinstance(value, int | float):
-        return c.full(value, c.out().dtype, c.out().shape)
-    return c.broadcast(c.cast(value, c.out().dtype), c.out().shape)
-
-
 @aten("copy.default")
 def copy(c: AtenNode) -> Operand:
     return c.broadcast(c.cast(c.x("src"), c.out().dtype), c.out().shape)
 
 
-@aten("arange.start_step", "arange.start", "arange.default")
+@aten("arange.start_step")
 def arange(c: AtenNode) -> Operand:
-    start = c.number("start", 0.0) if "start" in c.arguments else 0.0
-    step = c.number("step", 1.0) if "step" in c.arguments else 1.0
-    out = c.out()
+    start, step, out = c.number("start", 0.0), c.number("step", 1.0), c.out()
     return (start + step * np.arange(out.shape[0], dtype=np.float64)).astype(out.carrier)
 
 
@@ -237,14 +162,6 @@ def slice_scatter(c: AtenNode) -> Operand:
     return _replaced(c, x, axis, begin, max(begin, end))
 
 
-@aten("select_scatter.default")
-def select_scatter(c: AtenNode) -> Operand:
-    x = c.x()
-    axis, (index,) = c.axis(x), c.ints("index")
-    index %= c.shape(x)[axis]
-    return _replaced(c, x, axis, index, index + 1)
-
-
 def _replaced(c: AtenNode, x: Operand, axis: int, begin: int, end: int) -> Operand:
     """The tensor with a new part in place of a slice."""
     shape = c.shape(x)
@@ -266,8 +183,3 @@ def diagonal(c: AtenNode) -> Operand:
     shape = [c.shape(x)[axis] for axis in rest]
     flat = c.reshape(c.transpose(x, [*rest, a, b]), (*shape, rows * columns))
     return c.ops.gather(x=flat, indices=places.astype(np.int32), axis=len(rest))
-
-
-@aten("tril.default", "triu.default")
-def triangle(c: AtenNode) -> Operand:
-    return c.triangle(c.x(), int(c["diagonal"]), upper="triu" in str(c.node.target))

@@ -23,11 +23,10 @@ def plain(op: str, **more: Any) -> Translator:
 
 
 for _name in (
-    "abs", "acos", "asin", "atan", "atanh", "cos", "cosh", "erf", "exp", "exp2", "sin", "sinh", "sqrt", "square", "tan",
+    "abs", "acos", "asin", "atan", "atanh", "cos", "cosh", "erf", "exp", "exp2", "sin", "sinh", "sqrt", "tan",
     "tanh", "sigmoid", "sign",
 ):  # fmt: skip
     aten(f"{_name}.default")(plain(_name))
-aten("sgn.default")(plain("sign"))
 aten("log.default")(plain("log", epsilon=0.0))
 aten("rsqrt.default")(plain("rsqrt", epsilon=0.0))
 aten("reciprocal.default")(plain("inverse", epsilon=0.0))
