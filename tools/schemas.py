@@ -84,6 +84,15 @@ def _type(value: Any) -> str:
     return names[type(value)]
 
 
+def with_references(schema: Any, committed: Any) -> Any:
+    """The draft with the parts that the committed schema gives by ``$ref`` as they stand there."""
+    if not isinstance(schema, dict) or not isinstance(committed, dict):
+        return schema
+    if "$ref" in committed:
+        return committed
+    return {name: with_references(part, committed.get(name)) for name, part in schema.items()}
+
+
 def main(folder: Path | None) -> None:
     sys.path.insert(0, str(ROOT / "tests"))
     from report.answers import CALLS, answer, prepare
@@ -104,7 +113,9 @@ def main(folder: Path | None) -> None:
         if schema["type"] == "object":
             schema["properties"]["schema"] = {"const": full}
         head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": full}
-        (SCHEMAS / f"hexane-{name}-1.json").write_text(json.dumps(head | schema, indent=1) + "\n")
+        path = SCHEMAS / f"hexane-{name}-1.json"
+        committed = json.loads(path.read_text()) if path.exists() else None
+        path.write_text(json.dumps(with_references(head | schema, committed), indent=1) + "\n")
 
 
 if __name__ == "__main__":

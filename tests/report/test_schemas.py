@@ -14,6 +14,7 @@ from hexane.formats.json_schema import problems
 from hexane.report.compare import read_report
 from hexane.report.schema import check_answer, names, schema
 from report.answers import CALLS, answer, called, prepare
+from tool import tool_named
 
 pytest.importorskip("onnx")
 
@@ -44,6 +45,13 @@ def test_every_command_that_answers_in_json_is_called() -> None:
                  if "json" in c.callback.__annotations__ or "as_json" in c.callback.__annotations__}  # fmt: skip
     assert with_json - asked == {"sweep"}
     assert {f"hexane-{name}/1" for name in CALLS} <= set(names())
+
+
+def test_a_draft_keeps_the_references_of_the_committed_schema() -> None:
+    draft = {"type": "object", "properties": {"run": {"type": "object"}, "name": {"type": "string"}}}
+    committed = {"properties": {"run": {"$ref": "hexane-run/1", "required": ["schema"]}}}
+    kept = tool_named("schemas").with_references(draft, committed)
+    assert kept["properties"] == {"run": committed["properties"]["run"], "name": {"type": "string"}}
 
 
 def test_the_command_prints_and_checks(folder: Path) -> None:

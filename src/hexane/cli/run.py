@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 PROGRAMS = (".hexane", ".hwx", ".anec")
 WRONG = "wrong"
 """What `--fail-on` calls every verdict that advice begins with WRONG for: changed and broken."""
-NOTHING = "not compared: a compiled program holds no float32 network"
 
 
 def register(app: typer.Typer) -> None:
@@ -260,73 +259,30 @@ def _run_program(
     from hexane.cli.console import print_json, print_rows, title
     from hexane.cli.progress import Bar
     from hexane.files import write_arrays
-    from hexane.session.agreement import nonfinite_counts
-    from hexane.session.execute import execute
     from hexane.session.inputs import gather
-    from hexane.session.network_run import array_facts, output_facts
-    from hexane.session.seconds import kernel_seconds, seconds_text, without_kernels
-    from hexane.session.verdict import unseen
+    from hexane.session.program_run import run_program
+    from hexane.session.tables import OUTPUT_HEAD, OUTPUT_RIGHT, output_rows, program_facts
 
     start = perf_counter()
     program = hexane.load_program(path)
     arrays_read = gather(program.inputs, inputs, normalize=normalize, seed=seed)
-    seconds = {"load": perf_counter() - start}
-    with Bar(quiet=json) as bar, kernel_seconds() as compiled:
+    loaded = perf_counter() - start
+    with Bar(quiet=json) as bar:
         bar.stage(f"run on {device.title}", sum(len(image.tasks) for image in program.images))
-        start = perf_counter()
-        execution = execute(program, arrays_read.arrays, on_task=lambda _: bar.step(), device=device)
-        seconds["run"] = perf_counter() - start
-    seconds = without_kernels(seconds, compiled())
-    verdict = unseen(execution.outputs)
-    stats = program.stats()
-    stats.pop("host_reasons")
+        session = run_program(path.name, program, arrays_read, device, lambda _: bar.step(), loaded)
     if output is not None:
-        write_arrays(output, execution.outputs)
+        write_arrays(output, session.execution.outputs)
     if json:
-        print_json({
-            "schema": "hexane-run/1",
-            "model": path.name,
-            "chip": program.chip,
-            "device": device.title,
-            "level": "engine",
-            "inputs": {name: array_facts(array) for name, array in arrays_read.arrays.items()},
-            "outputs": {name: output_facts(array) for name, array in execution.outputs.items()},
-            "verdict": verdict.word if verdict else None,
-            "verdict_text": verdict.far if verdict else NOTHING,
-            "notes": list(arrays_read.notes),
-            "program": stats,
-            "macs_on_engine": stats["macs_on_engine"],
-            "tasks": len(execution.tasks),
-            "seconds": {name: round(value, 4) for name, value in seconds.items()},
-        }, path)  # fmt: skip
+        print_json(session.summary(), path)
     else:
         title(f"{path.name} for {program.chip}, on {device.title}")
-        rows: list[list[Any]] = [["verdict", verdict.text if verdict else NOTHING]]
-        rows += [["input", note] for note in arrays_read.notes]
-        rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
-                                f"{stats['host_segments']} host segments"])  # fmt: skip
-        rows.append(["time", seconds_text(seconds)])
-        print_rows(rows)
+        print_rows(program_facts(session))
         title("Outputs")
-        print_rows(
-            [[name, "x".join(map(str, a.shape)), a.dtype, *_range(a), *nonfinite_counts(a)]
-             for name, a in execution.outputs.items()],
-            ["output", "shape", "dtype", "smallest", "largest", "infinities", "NaN"], right=(3, 4, 5, 6),
-        )  # fmt: skip
+        print_rows(output_rows(session), OUTPUT_HEAD, right=OUTPUT_RIGHT)
         if output is not None:
             typer.echo(f"outputs: {output}")
-    if verdict is not None and not verdict.good:
+    if session.verdict is not None and not session.verdict.good:
         raise typer.Exit(1)
-
-
-def _range(array: Any) -> tuple[str, str]:
-    """Smallest and largest finite value."""
-    import numpy as np
-
-    if array.dtype.kind not in "fiub" or not array.size:
-        return "-", "-"
-    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-    return (f"{finite.min():.5g}", f"{finite.max():.5g}") if finite.size else ("-", "-")
 
 
 def _show(session: NetworkRun) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hexane.program.attribution import share_text
+from hexane.session.agreement import nonfinite_counts
 from hexane.session.seconds import seconds_text
+from hexane.session.verdict import NOT_COMPARED
 
 if TYPE_CHECKING:
     from hexane.session.check import CheckReport
     from hexane.session.network_run import NetworkRun
+    from hexane.session.program_run import ProgramRun
 
 Rows = list[list[Any]]
 AGREEMENT_HEAD = [
     "output", "shape", "infinities", "NaN", "largest error", "mean error", "relative (rms)", "fp16 storage", "cosine",
 ]  # fmt: skip
 AGREEMENT_RIGHT = tuple(range(2, 9))
+OUTPUT_HEAD = ["output", "shape", "dtype", "smallest", "largest", "infinities", "NaN"]
+OUTPUT_RIGHT = tuple(range(3, 7))
 
 
 def run_title(session: NetworkRun) -> str:
@@ -39,8 +46,7 @@ def run_facts(session: NetworkRun) -> Rows:
     rows += [["input", note] for note in session.notes]
     if session.program is not None:
         stats = session.program.stats()
-        rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
-                                f"{stats['host_segments']} host segments"])  # fmt: skip
+        rows.append(["program", _segments_text(stats)])
         rows.append(["on the engine", share_text(stats, f"{stats['macs']:,}")])
     if any(cost.error for cost in session.costs):
         rows.append(["accuracy", _accuracy_text(session)])
@@ -54,6 +60,37 @@ def run_facts(session: NetworkRun) -> Rows:
         rows.append(["autoscale", session.autoscale["text"]])
     rows.append(["time", seconds_text(session.seconds)])
     return rows
+
+
+def program_facts(session: ProgramRun) -> Rows:
+    """The same of a compiled program."""
+    return [
+        ["verdict", session.verdict.text if session.verdict else NOT_COMPARED],
+        *(["input", note] for note in session.inputs.notes),
+        ["program", _segments_text(session.stats)],
+        ["time", seconds_text(session.seconds)],
+    ]
+
+
+def _segments_text(stats: Mapping[str, Any]) -> str:
+    engine, host = stats["engine_segments"], stats["host_segments"]
+    return f"{stats['tasks']} tasks in {engine} engine segments, {host} host segments"
+
+
+def output_rows(session: ProgramRun) -> Rows:
+    """Every output of a compiled program, under ``OUTPUT_HEAD``."""
+    return [
+        [name, "x".join(map(str, a.shape)), a.dtype, *_range(a), *nonfinite_counts(a)]
+        for name, a in session.execution.outputs.items()
+    ]
+
+
+def _range(array: np.ndarray) -> tuple[str, str]:
+    """Smallest and largest finite value."""
+    if array.dtype.kind not in "fiub" or not array.size:
+        return "-", "-"
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    return (f"{finite.min():.5g}", f"{finite.max():.5g}") if finite.size else ("-", "-")
 
 
 def _accuracy_text(session: NetworkRun) -> str:

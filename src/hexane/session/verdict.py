@@ -95,6 +95,9 @@ def verdict_of(rows: Sequence[Agreement], by: str) -> Verdict | None:
     return Verdict(word_for(worst), _far(rows, worst, by))
 
 
+NOT_COMPARED = "not compared: a compiled program holds no float32 network"
+
+
 def unseen(outputs: dict[str, np.ndarray]) -> Verdict | None:
     """The verdict where nothing was compared: "broken" for infinities or NaN in an output, else none."""
     counts = {name: nonfinite_counts(array) for name, array in outputs.items()}
