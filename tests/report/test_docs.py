@@ -32,6 +32,19 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize(
+    "page, below", [("contributing", "."), ("codegen", "codegen"), ("residency", "codegen/memory")]
+)
+def test_files_that_pages_name_are_there(page: str, below: str) -> None:
+    """Below `src/hexane`, or as paths of the repository; `hNN`, `NAME` and `FAMILY` stand for others."""
+    package = ROOT / "src/hexane"
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    places = (package / below, package, ROOT)
+    names = [name for name in re.findall(r"`([\w./]+\.(?:py|md))`", text) if not re.search(r"hNN|NAME|FAMILY", name)]
+    missing = [name for name in names if not any((place / name).exists() for place in places)]
+    assert names and not missing, missing
+
+
 def test_every_command_of_the_project_is_there() -> None:
     wanted = "run check estimate compile emulate disasm asm info diff edit kernels show convert report demo doctor"
     assert set(wanted.split()) <= set(commands())
