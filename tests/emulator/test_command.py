@@ -38,6 +38,11 @@ def test_outputs_and_trace(softmax, tmp_path: Path) -> None:
     assert "hypothesis" in text
 
 
+def test_a_single_input_needs_no_name(softmax) -> None:
+    file, given = softmax
+    assert _run(file, "--input", given.partition("=")[2]) == _run(file, "--input", given)
+
+
 def test_report_as_json(softmax) -> None:
     file, given = softmax
     report = json.loads(_run(file, "--input", given, "--json"))

@@ -18,7 +18,10 @@ def register(app: typer.Typer) -> None:
     @app.command("emulate")
     def emulate(
         file: Annotated[Path, typer.Argument(help=FILE_HELP)],
-        inputs: Annotated[list[str] | None, typer.Option("--input", metavar="NAME=X.npy", help="one per input")] = None,
+        inputs: Annotated[
+            list[str] | None,
+            typer.Option("--input", metavar="NAME=X.npy", help="one per input; the file alone where there is one"),
+        ] = None,
         random: Annotated[
             int | None, typer.Option("--random", metavar="SEED", help="draw the inputs that are not given")
         ] = None,
@@ -44,7 +47,7 @@ def register(app: typer.Typer) -> None:
         for path in (output, dump):
             refuse_overwriting(path, [file, other, *(inputs or ())], overwrite=overwrite)
         image = engine_program(file, segment)
-        arrays = files.read_inputs(inputs or [], raw=raw)
+        arrays = files.read_inputs(image, inputs or [], raw=raw)
         if random is not None:
             arrays = {**files.drawn_inputs(image, random), **arrays}
         layout = "raw" if raw else "nchw"

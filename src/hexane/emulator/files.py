@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 LARGEST_INPUT = 1 << 32
 
 
-def read_inputs(options: Iterable[str], *, raw: bool = False) -> dict[str, np.ndarray]:
-    """``name=path`` options to arrays; .npy files (with ``raw`` any file, as its bytes)."""
+def read_inputs(image: Image, options: Iterable[str], *, raw: bool = False) -> dict[str, np.ndarray]:
+    """``name=path`` options (``path`` alone for a single input) to arrays; .npy files (``raw``: any file's bytes)."""
     inputs = {}
+    names = [surface.label for surface in image.surfaces if surface.role == "input"]
     for option in options:
+        option = f"{names[0]}={option}" if len(names) == 1 and "=" not in option else option
         name, equals, path = option.partition("=")
         if not equals or not name or not path:
             raise UsageError(f"{option!r} is not NAME=FILE", where="--input")
