@@ -139,3 +139,76 @@ def test_options_that_mean_nothing(options: list[str], tmp_path: Path) -> None:
     plist = fact_folder() / "hwx/relu_w77.plist"
     result = CliRunner().invoke(app, ["compile", str(plist), "-o", str(tmp_path / "a.hwx"), *options])
     assert result.exit_code != 0 and not (tmp_path / "a.hwx").exists()
+
+
+RNG = np.random.default_rng(2)
+NUMBERS = RNG.uniform(0.5, 2, 4).astype(np.float16)
+CHANNELS = NUMBERS.reshape(4, 1, 1)
+X = ("x", (2, 4, 6, 5))
+WRITTEN = {
+    "conv": lambda b, x: b.conv(
+        x=x, weight=RNG.normal(size=(6, 2, 3, 2)).astype(np.float16) / 4, bias=NUMBERS[[0, 1, 2, 3, 0, 1]], groups=2,
+        strides=[2, 2], pad_type="custom", pad=[1, 0, 2, 1],
+    ),
+    "linear": lambda b, x: b.linear(
+        x=b.reshape(x=b.avg_pool(x=x, kernel_sizes=[6, 5], pad_type="valid"), shape=[2, 4]),
+        weight=RNG.normal(size=(3, 4)).astype(np.float16), bias=NUMBERS[:3],
+    ),
+    "max_pool": lambda b, x: b.max_pool(
+        x=x, kernel_sizes=[2, 3], strides=[2, 2], pad_type="custom", pad=[1, 0, 0, 1]
+    ),
+    "avg_pool": lambda b, x: b.avg_pool(
+        x=x, kernel_sizes=[3, 2], strides=[3, 3], pad_type="custom", pad=[1, 1, 0, 1]
+    ),
+    "add": lambda b, x: b.add(x=x, y=CHANNELS),
+    "add first": lambda b, x: b.add(x=np.float16(0.5), y=x),
+    "mul": lambda b, x: b.mul(x=CHANNELS, y=x),
+    "sub": lambda b, x: b.sub(x=x, y=CHANNELS),
+    "sub first": lambda b, x: b.sub(x=CHANNELS, y=x),
+    "real_div": lambda b, x: b.real_div(x=x, y=CHANNELS),
+    "two values": lambda b, x: b.add(x=b.mul(x=x, y=b.relu(x=x)), y=b.maximum(x=x, y=b.tanh(x=x))),
+    "silu": lambda b, x: b.silu(x=x),
+    "log": lambda b, x: b.log(x=x, epsilon=np.float16(0)),
+    "batch_norm": lambda b, x: b.batch_norm(x=x, mean=NUMBERS, variance=NUMBERS[::-1].copy(), epsilon=np.float16(0.5)),
+    "scaled batch_norm": lambda b, x: b.batch_norm(
+        x=x, mean=NUMBERS, variance=NUMBERS, gamma=NUMBERS, beta=-NUMBERS, epsilon=np.float16(0.25)
+    ),
+    "concat": lambda b, x: b.concat(values=(b.concat(values=(x, x), axis=-1), b.concat(values=(x, x), axis=3)), axis=1),
+    "tile": lambda b, x: b.tile(x=b.max_pool(x=x, kernel_sizes=[1, 5], pad_type="valid"), reps=[1, 1, 1, 3]),
+    "slice_by_size": lambda b, x: b.slice_by_size(x=x, begin=[0, 1, 2, 0], size=[2, 2, -1, 4]),
+    "slice_by_index": lambda b, x: b.slice_by_index(x=x, begin=[1, 0, 1, 2], end=[2, 4, 5, 5]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_computes_the_same(name: str, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(WRITTEN[name](b, b.input(*X, "fp16")), name="y")
+    save(b.graph, tmp_path / "net.plist")
+    given = values(b.graph)
+    (expected,), (made,) = (graph.evaluate(given).values() for graph in (b.graph, hexane.load(tmp_path / "net.plist")))
+    assert made.size == expected.size
+    np.testing.assert_allclose(made.reshape(expected.shape), expected, rtol=4e-3, atol=4e-3)
+
+
+UNWRITTEN = {
+    "dilations": lambda b, x: b.conv(x=x, weight=np.ones((1, 4, 2, 2), np.float16), dilations=[1, 2], pad_type="valid"),
+    "strides": lambda b, x: b.max_pool(x=x, kernel_sizes=[2, 2], strides=[2, 1], pad_type="valid"),
+    "leaves out its padding": lambda b, x: b.avg_pool(
+        x=x, kernel_sizes=[2, 2], pad_type="custom", pad=[1, 0, 0, 0], exclude_padding_from_average=True
+    ),
+    "different ranks": lambda b, x: b.add(x=x, y=b.input("z", (6, 5), "fp16")),
+    "quotient of two values": lambda b, x: b.real_div(x=x, y=b.relu(x=x)),
+    "constant operand": lambda b, x: b.real_div(x=CHANNELS, y=x),
+    "constant enlarges": lambda b, x: b.add(x=b.slice_by_size(x=x, begin=[0] * 4, size=[2, 1, 6, 5]), y=CHANNELS),
+    "differs within a channel": lambda b, x: b.mul(x=x, y=np.arange(5, dtype=np.float16)),
+    "interleaved": lambda b, x: b.concat(values=(x, x), axis=1, interleave=True),
+}
+
+
+@pytest.mark.parametrize("says", UNWRITTEN)
+def test_what_is_not_written_says_why(says: str, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(UNWRITTEN[says](b, b.input(*X, "fp16")), name="y")
+    with pytest.raises(UnsupportedError, match=says):
+        save(b.graph, tmp_path / "net.plist")
