@@ -3,13 +3,15 @@
     python tools/mutation.py --area recipes --count 40 --seed 0
     TOUCHED=/tmp/map PYTHONPATH=tools python -m pytest -n 2 -p touched
     python tools/mutation.py --area all --count 100 --seed 1 --jobs 1 --map /tmp/map
+    python tools/mutation.py --area formats --count 400 --only blob.py --tests formats/test_blob.py formats/mil
 
 Areas are the packages, and parts of the compiler; `all` draws over all packages.
 
 A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to an attribute left out.
 Each runs in a process of its own against the tests of its area, quick ones first, until one fails. What is printed as
 unnoticed is a gap in the tests, or a change that means the same; both want a look. Words of messages, notes and
-evidence are left alone. Python processes that a test starts have the fault, too, but for those without `site`.
+evidence, and what only type checkers read, are left alone. Python processes that a test starts have the fault, too, but
+for those without `site`.
 
 With a map (`tools/touched.py`, Python 3.12 or newer; both commands by one interpreter on one commit) the tests that
 run the fault's statement come first, the quickest before all, then those of its area, until the time is up.
@@ -29,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,8 @@ class Planter(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            return node
         self.generic_visit(node)
         if self._change(node, f"if {ast.unparse(node.test)}: condition turned"):
             node.test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
@@ -385,6 +389,7 @@ def main() -> None:
     parser.add_argument("--map", type=Path, help="folder that tools/touched.py wrote: choose the tests by it")
     parser.add_argument("--limit", type=float, default=600, help="seconds of processor time for a fault")
     parser.add_argument("--only", default="", help="of the drawn faults those whose place has this pattern")
+    parser.add_argument("--tests", nargs="+", default=[], help="files and folders below tests, in place of the area's")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "src")]
     whole = [path for part in PACKAGES.values() for path in part.files]
@@ -398,6 +403,8 @@ def main() -> None:
     print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
     waiting = [fault for fault in waiting if re.search(options.only, str(fault))]
     areas = {fault: area_of(fault) if options.area == "all" else area for fault in waiting}
+    if options.tests:
+        areas = {fault: replace(area, tests=tuple(options.tests)) for fault, area in areas.items()}
     near = Map.read(options.map, waiting) if options.map else Map({}, {})
     notes = Path(tempfile.mkdtemp(prefix="mutation-"))
     note_of = {fault: notes / str(number) for number, fault in enumerate(waiting)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType
 from hexane.codegen.plan import Buffer, Dma, EarlierReader, Plan, Region, Space
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
+from hexane.isa.granules import GRANULE
 
 RESIDENT, LOADED = Reads(), Reads(SourceType.DMA_KEEP)
 LINE = 8 * 16
@@ -204,3 +207,18 @@ def test_a_result_of_the_program_is_a_kernel_too(name: str, chip: str, dialect: 
     engine, graph = program.run(inputs), program.run(inputs, level="graph")
     for name in graph:
         np.testing.assert_array_equal(engine[name], graph[name], strict=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_granules_of_an_operand_reach_from_its_first_to_its_last_byte(seed):
+    """Against every row of every plane, depth and group by itself."""
+    rng = np.random.default_rng(seed)
+    g, d, c, h, w = (int(n) for n in rng.integers(1, 4, 5))
+    interleave, element = int(rng.choice([1, 2, 4])), int(rng.choice([1, 2]))
+    row, plane, depth, group = (int(n) for n in np.cumprod(rng.integers(2, 9, 4)) * 64)
+    dma = Dma(Buffer("x", Space.SURFACE), int(rng.integers(0, 999)), row, plane, depth, group, element, interleave)
+    places = product(range(g), range(d), range(-(-c // interleave)), range(h))
+    starts = [4096 + dma.offset + np.dot(at, (group, depth, plane, row)) for at in places]
+    last = max(starts) + w * element * interleave - 1
+    end = SimpleNamespace(extents=(g, d, c, h, w))
+    assert dram_order._granules(end, dma, 4096) == slice(min(starts) // GRANULE, last // GRANULE + 1)
