@@ -146,6 +146,29 @@ def test_formats():
     assert formats.to_float32(bits(0x0001))[0] == 2.0**-24
 
 
+def test_compiled_conversions_are_numpys():
+    """Every halfword and its neighbours in float32, all kinds of bits, and NaN that are quietened or would vanish."""
+    from hexane.arithmetic.fast.narrowing import narrow
+
+    exact = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    drawn = np.random.default_rng(0).integers(0, 1 << 32, 1 << 16, np.uint32)
+    edges = np.array([0x7F800001, 0xFF802000, 0x477FEFFF, 0x477FF000, 0x387FFFFF, 0x33000000, 0x33000001], np.uint32)
+    for given_bits in (drawn, edges, *(exact + np.uint32(d) for d in (0, 1, 0xFFF, 0x1000, 0x1001, 0xFFFFF000))):
+        halves = np.empty(given_bits.shape, np.uint16)
+        narrow(given_bits.view(np.int32), halves)
+        with np.errstate(all="ignore"):
+            assert np.array_equal(halves, given_bits.view(np.float32).astype(np.float16).view(np.uint16))
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_hosts_conversion_in_either_form(in_use: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats.tier, "in_use", lambda: in_use)
+    x = np.linspace(-70000, 70000, 2 * formats.WORTH_COMPILED, dtype=np.float32).reshape(2, -1)
+    with np.errstate(over="ignore"):
+        for some in (x, x[:, ::2]):
+            assert np.array_equal(formats.from_float32(some), some.astype(np.float16))
+
+
 def test_tables_of_steps_and_parts():
     """The derived tables of docs/reference/engine-h13.md 10: sign test, fraction, integer part, leaky relu."""
     x = np.array([-3.75, -(2.0**-24), 0, 2.0**-24, 2.5, np.inf, -np.inf], f16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hexane.arithmetic import tier
 from hexane.arithmetic.hypotheses import chosen
 from hexane.errors import UsageError
 
@@ -17,6 +18,10 @@ UNIT_BITS = 16
 
 LIMIT = 1 << 31
 """A sum that reaches this many units in magnitude has overflowed (docs/reference/numerics.md 3.3)."""
+
+
+WORTH_COMPILED = 1 << 12
+"""Elements from which a conversion is worth a call of compiled code, where a process has some."""
 
 
 def halfwords(x: ArrayLike, name: str = "x") -> np.ndarray:
@@ -98,8 +103,15 @@ def from_float32(x: ArrayLike) -> np.ndarray:
     A host does this in software or with its own instructions, not the engine (data/numerics README;
     docs/reference/numerics.md 2: a signalling NaN is quietened on the way).
     """
+    array = np.asarray(x, np.float32)
+    if array.size >= WORTH_COMPILED and array.flags.c_contiguous and tier.in_use():
+        from hexane.arithmetic.fast.narrowing import narrow
+
+        out = np.empty(array.shape, np.uint16)
+        narrow(array.reshape(-1).view(np.int32), out.reshape(-1))
+        return out.view(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(x, np.float32).astype(np.float16)
+        return array.astype(np.float16)
 
 
 def to_float32(x: ArrayLike) -> np.ndarray:

@@ -74,10 +74,15 @@ def spent() -> float:
     return _patience.spent
 
 
+def in_use() -> bool:
+    """True where kernels have run in this process, so that another one costs little."""
+    module = sys.modules.get("hexane.arithmetic.fast.compiled")
+    return module is not None and bool(module.callbacks)
+
+
 def _compiled() -> bool:
     """True where this process has compiled kernels, or finds them on disk."""
-    module = sys.modules.get("hexane.arithmetic.fast.compiled")
-    if module is not None and module.callbacks:
+    if in_use():
         return True
     sources = Path(__file__).parent / "fast"
     return bool(code_cache.entries(code_cache.name_of(sources / "product.py", "_multiply"), sources))

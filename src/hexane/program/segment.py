@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.arithmetic.formats import from_float32
 from hexane.graph.types import StateType
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _label(port: Port) -> str:
 
 def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
+        if port.dtype == "fp16" and array.dtype == np.float32:
+            return from_float32(np.ascontiguousarray(array))
         dtype = {"fp16": np.float16, "int8": np.int8}.get(port.dtype, np.uint8)
         return np.ascontiguousarray(array).astype(dtype, copy=False)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def warm() -> float:
             session.warm()
         session.close()
     _studies()
+    import_module("hexane.arithmetic.fast.narrowing")  # for large inputs
     return perf_counter() - begin
 
 

@@ -139,17 +139,17 @@ def _enter(at, place, k0, n):
     """Bring one pass of a panel of columns into the cache; gives its norm, and its least exponent, 0 for zeros."""
     offsets = at.offsets + 8 * k0
     call_gather(_code(at, GATHER), at.column_values + 4 * place, offsets, n, at.packed, at.packed_norms)
-    smallest, largest = np.int64(255), np.int64(0)
     for k in range(n):
-        e = byte_at(at.column_exponents + place + long_at(offsets + 8 * k))
-        put_byte(at.least + k, e)
-        smallest, largest = min(smallest, np.int64(e)), max(largest, np.int64(e))
+        put_byte(at.least + k, byte_at(at.column_exponents + place + long_at(offsets + 8 * k)))
+    smallest, largest = np.uint8(255), np.uint8(0)
+    for e in carray(pointer(at.least), (n,), np.uint8):  # by itself, because it becomes vectors
+        smallest, largest = min(smallest, e), max(largest, e)
     whole = np.float32(0)
     for s in range(-(-n // SEGMENT)):
         square = float_at(at.packed_norms + 4 * s)
         whole += square
         put_float(at.packed_norms + 4 * s, np.sqrt(square))
-    return np.sqrt(whole), np.int64(0) if largest >= ALL_ZERO else smallest
+    return np.sqrt(whole), np.int64(0) if largest >= ALL_ZERO else np.int64(smallest)
 
 
 @compiled(inner=True)
