@@ -1,4 +1,4 @@
-"""The nine networks of onnx's light zoo with weights that mean something, and where the fetched networks lie."""
+"""Networks of onnx's light zoo, and MobileNetV2, with weights that mean something; where the fetched networks lie."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ ZOO = (
     "vgg19",
     "zfnet512",
 )
+
+
+MOBILENET_V2 = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
+)  # fmt: skip
+"""Factor of channels inside, outputs, repeats and first stride of its blocks (Sandler et al., 2018, table 2)."""
 
 
 def fetched(relative: str) -> Path:
@@ -138,6 +144,49 @@ def settled_model(name: str, seed: int = 0) -> Any:
             scaled = onnx.numpy_helper.to_array(tensors[weight]) * factor
             tensors[weight].CopyFrom(onnx.numpy_helper.from_array(scaled, weight))
     return model
+
+
+def mobilenet_v2(seed: int = 0) -> Any:
+    """MobileNetV2 (1.0, 224) by its paper's table, norms folded, with seeded random weights that keep the variance."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    rng, nodes, tensors = np.random.default_rng(seed), [], []
+
+    def constant(name: str, array: Any) -> str:
+        tensors.append(onnx.numpy_helper.from_array(np.asarray(array, np.float32), name))
+        return name
+
+    def conv(x: str, cin: int, cout: int, k: int = 1, stride: int = 1, groups: int = 1, clip: bool = True) -> str:
+        number = len(nodes)
+        weight = rng.standard_normal((cout, cin // groups, k, k)) * np.sqrt((1 + clip) * groups / (cin * k * k))
+        names = constant(f"w{number}", weight), constant(f"b{number}", rng.standard_normal(cout) * 0.1)
+        nodes.append(
+            helper.make_node("Conv", [x, *names], [f"c{number}"], strides=[stride] * 2, pads=[k // 2] * 4, group=groups)
+        )
+        if clip:
+            nodes.append(helper.make_node("Clip", [f"c{number}", "zero", "six"], [f"r{number}"]))
+        return nodes[-1].output[0]
+
+    constant("zero", 0), constant("six", 6)
+    x, cin = conv("x", 3, 32, 3, 2), 32
+    for times, cout, repeats, first in MOBILENET_V2:
+        for number in range(repeats):
+            stride, hidden = first if number == 0 else 1, cin * times
+            y = x if times == 1 else conv(x, cin, hidden)
+            y = conv(conv(y, hidden, hidden, 3, stride, hidden), hidden, cout, clip=False)
+            if stride == 1 and cin == cout:
+                nodes.append(helper.make_node("Add", [x, y], [f"a{len(nodes)}"]))
+            x, cin = nodes[-1].output[0], cout
+    nodes.append(helper.make_node("GlobalAveragePool", [conv(x, cin, 1280)], ["mean"]))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["features"]))
+    weight = constant("w", rng.standard_normal((1000, 1280)) / np.sqrt(1280))
+    nodes.append(helper.make_node("Gemm", ["features", weight, constant("b", np.zeros(1000))], ["y"], transB=1))
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (1, 3, 224, 224)), ("y", (1, 1000)))
+    ]
+    graph = helper.make_graph(nodes, "mobilenet_v2", ends[:1], ends[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def zoo_inputs(values: Any, seed: int = 0) -> dict[str, np.ndarray]:
