@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import hexane
 from graph.gradients.differences import check_op
 from hexane.graph import GraphBuilder
+from hexane.graph.gradient import rules_of
 from hexane.graph.ops import _gradients
+from hexane.graph.registry import all_specs
 
 RNG = np.random.default_rng(20260)
 
@@ -159,14 +164,17 @@ def test_transposed_convolutions(x, weight, params):
     check_op("conv_transpose", {"x": normal(*x), "weight": normal(*weight), "bias": normal(outputs), **params})
 
 
-REDUCTIONS = ["sum", "mean", "max", "min", "prod", "l1_norm", "l2_norm", "log_sum", "log_sum_exp", "sum_square"]
+REDUCTIONS = [
+    "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_l1_norm", "reduce_l2_norm",
+    "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("op", REDUCTIONS)
 @pytest.mark.parametrize(("axes", "keep"), [([1], False), ([0, -1], True), (None, False)])
 def test_reductions(op, axes, keep):
-    x = positive(2, 3, 2) if op == "log_sum" else apart(2, 3, 2) / 2
-    check_op(f"reduce_{op}", {"x": x, "axes": axes, "keep_dims": keep}, tolerance=1e-5)
+    x = positive(2, 3, 2) if op == "reduce_log_sum" else apart(2, 3, 2) / 2
+    check_op(op, {"x": x, "axes": axes, "keep_dims": keep}, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("zeros", [(0,), (1, 2), ()])
@@ -201,6 +209,30 @@ SHAPES = [
 @pytest.mark.parametrize(("op", "x", "params"), SHAPES)
 def test_shapes(op, x, params):
     check_op(op, {"x": normal(*x), **params})
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(None, ()), (1, (3,)), (-1, (2,))])
+@pytest.mark.parametrize("moved", [False, True])
+def test_scales(axis, shape, moved):
+    numbers = RNG.integers(-9, 9, (2, 3, 2)).astype(np.int8)
+    zero = {"zero_point": RNG.integers(-9, 9, shape).astype(np.int8)} if moved else {}
+    check_op("dequantize", {"input": numbers, "scale": positive(*shape), "axis": axis, **zero}, wrt=["scale"])
+
+
+def test_shapes_of_others():
+    check_op(
+        "reshape_like",
+        {"x": normal(2, 6), "ref_tensors": (normal(3, 2), normal(2, 2)), "begins": [0, 0], "ends": [1, 2],
+         "end_masks": [False, False]},
+        wrt=["x"],
+    )  # fmt: skip
+
+
+def test_every_derivative_is_tried():
+    """A new op's, too: its name has to stand in this folder."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in Path(__file__).parent.glob("*.py")]
+    words = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert {spec.name for spec in all_specs() if rules_of(spec)} - words == set()
 
 
 def test_an_older_op_set():
