@@ -183,12 +183,16 @@ def test_type_rules_of_other_operands():
         builder.op("tensor_to_tensor_buffer", input=x, interleave_factors=[1, 1, 1], strides=[-1, 1, 1])
     with pytest.raises(GraphError):
         builder.op("conv_transpose", x=x, weight=np.ones((1, 1, 2), np.float16), output_shape=[])
-    with pytest.raises(GraphError, match="leaves nothing of 3"):  # `check` alone met it, which asks what the pads give
-        kernel = np.ones((1, 1, 1), np.float16)
-        builder.op("conv_transpose", x=x, weight=kernel, output_shape=[1], pad_type="custom", pad=[3, 0])
-    with pytest.raises(GraphError, match="leaves nothing of -1"):
-        none = builder.input("none", (1, 1, 0), "fp16")
-        builder.op("conv_transpose", x=none, weight=np.ones((1, 1, 1), np.float16), strides=[2], output_shape=[1])
+
+
+@pytest.mark.parametrize(("extent", "form"), [(3, {"pad_type": "custom", "pad": [3, 0]}), (0, {"strides": [2]})])
+def test_an_output_shape_beyond_what_padding_leaves_is_zeros_and_can_be_checked(extent, form):
+    """The gradient of a convolution whose windows meet borders alone has such a shape."""
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 1, extent), "fp16")
+    builder.output(builder.conv_transpose(x=x, weight=np.ones((1, 1, 1), np.float16), output_shape=[1], **form))
+    assert not any(value.any() for value in builder.graph.evaluate({"x": np.ones((1, 1, extent), np.float16)}).values())
+    assert any(remark.rule == "N17" for row in hexane.check(builder.graph, "M1").rows for remark in row.remarks)
 
 
 def test_a_function_of_a_scalar_that_was_a_map():

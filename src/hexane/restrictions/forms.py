@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.ops.conv import transpose_geometry
+from hexane.graph.ops.conv import padded_transpose
 from hexane.restrictions.bounds import beyond
 from hexane.restrictions.numbers import SUMS, maker_of, squared_by
 from hexane.restrictions.reports import runs, wrong
@@ -128,7 +128,7 @@ def transposed_output_shape(subject: Subject) -> Found:
         names = ("pad", "pad_type", "strides", "dilations")
         pad, pad_type, strides, dilations = (statement.constant(name) for name in names)
         x, weight = statement.shape("x"), statement.shape("weight")
-        own = transpose_geometry(x, weight, pad, None, pad_type, strides, dilations)[3]
+        own = padded_transpose(x, weight, pad, None, pad_type, strides, dilations)[3]
         asked = tuple(shape)[-len(own) :]
         if asked != own:  # coremltools writes the op's own extents into every conv_transpose
             yield hit(statement.place, limit="x".join(map(str, own)), found="x".join(map(str, asked)))

@@ -281,34 +281,44 @@ def transpose_geometry(
     strides: Any,
     dilations: Any,
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]:
-    """Strides, dilations, cut before and output extents of each spatial axis."""
+    """Strides, dilations, cut before and output extents of each spatial axis.
+
+    An output shape may ask for more than the padding leaves, as the gradient of a strided convolution does: zeros.
+    """
+    steps, spread, cuts, own = padded_transpose(x, weight, pad, output_shape, pad_type, strides, dilations)
+    out = own if output_shape is None else tuple(output_shape)[-len(own) :]
+    if any(extent < 1 for extent in out):
+        raise GraphError(f"the result has the extents {out}: its padding leaves {own}")
+    return steps, spread, cuts, out
+
+
+def padded_transpose(
+    x: Sequence[int],
+    weight: Sequence[int],
+    pad: Any,
+    output_shape: Any,
+    pad_type: str,
+    strides: Any,
+    dilations: Any,
+) -> tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]:
+    """The same with the extents that the padding leaves, 0 or less for none; "same" pads to the output shape."""
     rank = len(x) - 2
     steps = per_axis(strides, rank, 1, "strides")
     spread = per_axis(dilations, rank, 1, "dilations")
     positive(steps, "strides")
     positive(spread, "dilations")
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x[2:], weight[2:], steps, spread)]
-    extents_out = None if output_shape is None else tuple(output_shape)[-rank:]
-    if extents_out is not None and len(extents_out) != rank:
-        raise GraphError(f"output_shape has {len(extents_out)} entries, {rank} are needed")
-    cuts, out = [], []
-    for axis in range(rank):
-        before = after = 0
-        if pad_type == "custom":
-            flat = per_axis(pad, 2 * rank, 0, "pad")
-            before, after = flat[2 * axis], flat[2 * axis + 1]
-        elif pad_type != "valid":
-            target = extents_out[axis] if extents_out is not None else x[2 + axis] * steps[axis]
-            total = max(full[axis] - target, 0)
-            before = total // 2 if pad_type == "same" else total - total // 2
-            after = full[axis] - target - before
-        room = full[axis] - before - after
-        extent = room if extents_out is None else extents_out[axis]
-        if min(room, extent) < 1:
-            raise GraphError(f"padding {(before, after)} leaves nothing of {full[axis]}")
-        cuts.append(before)
-        out.append(extent)
-    return steps, spread, cuts, tuple(out)
+    targets = [n * s for n, s in zip(x[2:], steps)] if output_shape is None else tuple(output_shape)[-rank:]
+    if len(targets) != rank:
+        raise GraphError(f"output_shape has {len(targets)} entries, {rank} are needed")
+    if pad_type == "custom":
+        flat = per_axis(pad, 2 * rank, 0, "pad")
+        return steps, spread, list(flat[::2]), tuple(f - a - b for f, a, b in zip(full, flat[::2], flat[1::2]))
+    if pad_type == "valid":
+        return steps, spread, [0] * rank, tuple(full)
+    totals = [max(f - target, 0) for f, target in zip(full, targets)]
+    cuts = [total // 2 if pad_type == "same" else total - total // 2 for total in totals]
+    return steps, spread, cuts, tuple(targets)
 
 
 def conv_transpose_type(
