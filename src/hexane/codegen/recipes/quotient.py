@@ -112,8 +112,8 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     fragment = Fragment(context)
     region, _ = _held_table(fragment, table_name(ops[0]), x, transposed=True, keep=True)
+    fragment.change(0, post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
     (table,) = fragment.plans
-    table = table.but(post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
     last = planar(ops[1].type, out, False)
     last = last.but(dst=out.dma(), source2=region, transpose2=True, patch=pe_patch(1, 1, operands=2))
     last = tasks.resident(last, replace(table.source, group=0), After.NE)
