@@ -8,7 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph.ops.run_op import evaluate
@@ -93,8 +93,6 @@ def test_conv_transpose_is_the_gradient(case):
     flat = [p for pair in pads for p in pair]
     case = {"strides": strides, "pad_type": "custom", "pad": flat, "dilations": dilations, "groups": groups}
     there = evaluate("conv", x=x, weight=weight, **case)
-    sizes = zip(there.shape[2:], weight.shape[2:], strides, dilations, pads)
-    assume(all((n - 1) * s + (k - 1) * d + 1 > a + b for n, k, s, d, (a, b) in sizes))  # padding that leaves something
     y = normal(7, *there.shape)
     back = evaluate("conv_transpose", x=y, weight=weight, output_shape=x.shape, **case)
     np.testing.assert_allclose(np.vdot(there, y), np.vdot(x, back), rtol=1e-3, atol=1e-3)
