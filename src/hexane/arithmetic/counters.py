@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -71,64 +70,20 @@ def product_losses(
     padded = halfwords(x)
     if top or left or below or right:
         padded = np.pad(padded, ((0, 0), (0, 0), (top, below), (left, right)))
-    taps = [
-        (slice(ky, ky + (oh - 1) * sy + 1, sy), slice(kx, kx + (ow - 1) * sx + 1, sx))
-        for ky in range(kh)
-        for kx in range(kw)
-    ]
     weights = halfwords(w).reshape(groups, -1, *np.shape(w)[1:]).swapaxes(1, 2).reshape(padded.shape[1], -1, kh * kw)
-    weights = np.ascontiguousarray(np.moveaxis(weights, 2, 0))  # (taps, channels in, outputs of the group)
-    rounded = dropped = 0
-    for start in range(0, padded.shape[1], _CHANNELS):
-        lost = _losses(padded[:, start : start + _CHANNELS], weights[:, start : start + _CHANNELS], taps)
-        rounded, dropped = rounded + lost[0], dropped + lost[1]
-    return rounded, dropped
+    weights = np.moveaxis(weights, 2, 0)  # (taps, channels in, outputs of the group)
+    operands = (np.ascontiguousarray(side & 0x7FFF) for side in (padded, weights))
+    from hexane.arithmetic.fast.counters import losses
 
-
-_CHANNELS = 512  # counted at once: a table of some hundred numbers each
-_PLACES = 41  # places of the last set bit: exponents -24 .. 16
-_ZERO = 31 * _PLACES
-"""The class of a zero, whose products are neither rounded nor dropped."""
+    rounded, dropped = losses(_classes(), *operands, kw, (oh, ow), (sy, sx))
+    return int(rounded), int(dropped)
 
 
 @cache
 def _classes() -> np.ndarray:
-    """(exponent, place of the last set bit) of every halfword as one number."""
-    significand, exponent = decode_multiplier(np.arange(1 << 16, dtype=np.uint16))
-    magnitude = np.abs(significand)
-    trailing = np.frexp((magnitude & -magnitude).astype(np.float64))[1] - 1
-    classes = (exponent + 14) * _PLACES + exponent - 10 + trailing + 24
-    return np.where(magnitude > 0, classes, _ZERO).astype(np.int16)
+    """Exponent and zeros behind the last set bit of every magnitude, as `fast.counters.losses` takes them."""
+    from hexane.arithmetic.fast.counters import LENGTHS, ZERO
 
-
-def _losses(inputs: np.ndarray, weights: np.ndarray, taps: Sequence[tuple[slice, slice]]) -> tuple[int, int]:
-    """Products rounded and dropped of some channels: inputs (N, C, H, W), weights (taps, C, O)."""
-    classes, partners = _classes()[inputs], _classes()[weights]
-    low = int(classes.min()) // _PLACES
-    exponents = int(classes.max(where=classes < _ZERO, initial=low * _PLACES)) // _PLACES - low + 1
-    channels = inputs.shape[1]
-    size = exponents * _PLACES
-    channel = np.arange(channels)[:, None]
-    at = channel[..., None] * size + (classes - np.int16(low * _PLACES))
-    at[classes == _ZERO] = channels * size
-    # Of the inputs of exponent 'kept' and more, all products with a weight are kept; those whose last bit lies below
-    # 'exact' are rounded.
-    places = np.clip(12 - partners // _PLACES - low, 0, exponents)
-    exact = np.clip(32 - partners % _PLACES, 0, _PLACES)
-    zero = partners == _ZERO
-    places[zero], exact[zero] = 0, 0
-    among_low = channel * (exponents + 1) + places
-    among_high = among_low * (_PLACES + 1) + exact
-    below = np.zeros((channels, exponents + 1), np.int64)
-    above = np.zeros((channels, exponents + 1, _PLACES + 1), np.int64)
-    rounded = dropped = 0
-    for tap, one, other in zip(taps, among_low, among_high):
-        count = np.bincount(at[:, :, *tap].ravel(), minlength=channels * size + 1)[:-1]
-        count = count.reshape(channels, exponents, _PLACES)
-        np.cumsum(count, 2, out=above[:, :-1, 1:])
-        np.cumsum(above[:, :-1, _PLACES], 1, out=below[:, 1:])
-        for exponent in range(exponents - 2, -1, -1):
-            above[:, exponent] += above[:, exponent + 1]
-        dropped += int(below.take(one).sum())
-        rounded += int(above.take(other).sum())
-    return rounded, dropped
+    significand, exponent = decode_multiplier(np.arange(1 << 15, dtype=np.uint16))
+    zeros = np.frexp((significand & -significand).astype(np.float64))[1] - 1
+    return np.where(significand > 0, (exponent + 14) * LENGTHS + zeros, ZERO).astype(np.int16)

@@ -139,7 +139,11 @@ class Pointwise:
         if results is None:
             results = _tables.get(self._name)
         if results is None:
-            if x.size < 1 << 16 or tier.plain(elements=x.size):  # not worth a table of its own
+            spent = _spent.get(self._name, 0) + x.size
+            if spent < 1 << 16 or tier.plain(elements=x.size):  # not worth a table of its own
+                if len(_spent) > MOST_TABLES:
+                    _spent.clear()
+                _spent[self._name] = spent
                 return self._function(x)
             results = self.tabulate()
         if tier.plain(elements=x.size):
@@ -168,3 +172,6 @@ MOST_TABLES = 256
 """Tables remembered for functions that come again under the same key: 128 KiB each."""
 
 _tables: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+
+_spent: dict[Hashable, int] = {}
+"""Elements of functions without a table so far: as many as there are halfwords are worth one."""
