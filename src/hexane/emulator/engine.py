@@ -69,9 +69,9 @@ class Step:
     def watched(self, *, observe: bool) -> Computation:
         """The same, with what the numbers tell; ``observe`` counts events."""
         operands = tuple(source.read() for source in self.sources)
-        values, (more, counters) = self.work.watched(operands, observe=observe)
+        values, (more, counters, convolution) = self.work.watched(operands, observe=observe)
         self.store(values)
-        return Computation(values, self.work.operation, (*self.work.rests_on, *more), counters or {})
+        return Computation(values, self.work.operation, (*self.work.rests_on, *more), counters or {}, convolution)
 
 
 @dataclass

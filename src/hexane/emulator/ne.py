@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic import convolution
+from hexane.arithmetic.convolution_results import Convolution
 from hexane.arithmetic.counters import may_overflow, product_losses, table_ends
 from hexane.arithmetic.elementwise import Pointwise, behind_sums
 from hexane.arithmetic.formats import canonical
@@ -289,7 +290,8 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         """The sums once: what follows them is a function of their halves."""
         x, kernel = source(operands[0]), fetched.read()
         activation, (w, bias) = _activation(r, kernel), weights(kernel)
-        plain = form == "direct" and not integers and (kernel is None or kernel.scales is None)
+        unscaled = not integers and (kernel is None or kernel.scales is None)
+        plain = form == "direct" and unscaled
         if activation is None or (plain and isinstance(activation, str) and not may_overflow(x, w, bias, scale)):
             values = before = compute(operands[0])
         else:
@@ -303,7 +305,8 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         counters = {"products rounded": rounded, "products dropped": dropped, "sums overflowed": met}
         if isinstance(activation, np.ndarray):
             counters["table ends hit"] = table_ends(activation, before)
-        return values, Events(("sum-order",) if met else (), counters)
+        whole = Convolution(x, w, bias, place["strides"], place["pads"], groups, scale, activation, form)
+        return values, Events(("sum-order",) if met else (), counters, whole if unscaled else None)
 
     def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         make = getattr(ready(), "job", None) if fetched.constant else reading()

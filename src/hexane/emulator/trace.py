@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from hexane.arithmetic.convolution_results import Convolution
+
 
 @dataclass(frozen=True)
 class Computation:
     """Result of a unit for one task: values and how we know them.
 
     ``rests_on`` names the hypotheses of :mod:`hexane.arithmetic` that took part; empty means that every rule used
-    has been measured on silicon.
+    has been measured on silicon. ``convolution`` is what was computed, if it was one and somebody looks on.
     """
 
     values: np.ndarray
     operation: str
     rests_on: tuple[str, ...] = ()
     counters: dict[str, int] = field(default_factory=dict)
+    convolution: Convolution | None = None
 
 
 @dataclass(frozen=True)

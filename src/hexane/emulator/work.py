@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from hexane.arithmetic.convolution_results import Convolution
     from hexane.arithmetic.fast.jobs import CompiledJob
 
 
 class Events(NamedTuple):
-    """Facts that only the numbers tell: further hypotheses that they rest on, and counts of what was lost."""
+    """Facts that only the numbers tell: further hypotheses that they rest on, and counts of what was lost.
+
+    ``convolution``: what the result is one of, where it is one as `arithmetic.conv2d` computes it.
+    """
 
     rests_on: tuple[str, ...] = ()
     counters: dict[str, int] | None = None
+    convolution: Convolution | None = None
 
 
 Operands = tuple[np.ndarray, ...]

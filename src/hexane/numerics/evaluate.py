@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane import chips
 from hexane.arithmetic import tier
+from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.arithmetic.formats import canonical, to_bytes
 from hexane.bits import in_dtype
 from hexane.chips import Chip
@@ -44,18 +45,20 @@ def evaluate(
     chip: str | Chip = "M1",
     *,
     observe: Observer | None = None,
+    results: ConvolutionResults | None = None,
 ) -> dict[str, np.ndarray]:
     """Outputs by name, in their declared dtypes, with the arithmetic of ``chip``'s engine.
 
     fp16 ops that the engine has are computed bit by bit (docs/reference/numerics.md); chips from M5 on take dense 3x3
     and 1x3
     convolutions in Winograd form. Every other op is computed in float32 and its result rounded to its declared dtype.
-    ``observe`` is called with every op whose result is known and the result (of a fused run, the last op's). Needs no
-    code generator and no emulator; costs about what ``hexane.arithmetic`` costs for the same shapes.
+    ``observe`` is called with every op whose result is known and the result (of a fused run, the last op's).
+    ``results``: of convolutions that are not to be computed again. Needs no code generator and no emulator; costs about
+    what ``hexane.arithmetic`` costs for the same shapes.
 
     Raises UsageError for a missing input or one of another shape.
     """
-    run = EngineEvaluation(chips.get(chip), carried(graph), observe)
+    run = EngineEvaluation(chips.get(chip), carried(graph), observe, results)
     function = graph.main
     run.cut = frozenset(graph.metadata.get(CUT_RUNS, ()))
     unknown = set(inputs) - {value.name for value in function.inputs}
@@ -66,10 +69,10 @@ def evaluate(
         array = checked_input(value, inputs.get(value.name))
         run.environment[value] = _typed(array, value.type)
     with tier.while_cold():
-        results = run.block(function)
+        values = run.block(function)
     arrays = {
         value.name: declared(array, value.type, f"output {value.name!r}")
-        for value, array in zip(function.outputs, results)
+        for value, array in zip(function.outputs, values)
     }
     keep_states(run, function, inputs)
     return arrays
@@ -98,7 +101,13 @@ class EngineEvaluation(Evaluation):
 
     narrows = True
 
-    def __init__(self, chip: Chip, on: Transformations, observe: Observer | None = None) -> None:
+    def __init__(
+        self,
+        chip: Chip,
+        on: Transformations,
+        observe: Observer | None = None,
+        results: ConvolutionResults | None = None,
+    ) -> None:
         super().__init__(typed=True)
         self.form = "winograd" if chip.winograd else "direct"
         self.generation = chip.generation
@@ -108,6 +117,7 @@ class EngineEvaluation(Evaluation):
         self.on_engine: list[Op] = []
         self.on_host: dict[Op, str] = {}
         self._observe = observe
+        self._results = results or ConvolutionResults()
         self._fused: dict[Op, np.ndarray | None] = {}
         self._bytes: dict[Value, np.ndarray] = {}  # of dequantised maps whose convolution sums integers
 
@@ -181,7 +191,8 @@ class EngineEvaluation(Evaluation):
                 result = scaled_convolution(op, x, kernel, stream, epilogue)
             else:
                 masked = stream is not None and stream.form == "sparse"
-                result = convolution(op, x, kernel, epilogue, "direct" if masked else self.form, self.generation)
+                form = "direct" if masked else self.form
+                result = convolution(op, x, kernel, epilogue, form, self.generation, self._results)
         else:
             second = op.arg("weight") if op.type == "linear" else op.arg("y")
             x, kernel = self._stored(op.arg("x")), self._stored(second)

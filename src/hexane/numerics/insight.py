@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.bits import in_dtype
 from hexane.chips import Chip
 from hexane.errors import HexaneError
@@ -94,6 +95,7 @@ def examine(
     inputs: Mapping[str, Any],
     reference: Mapping[str, np.ndarray],
     chip: str | Chip = "M1",
+    results: ConvolutionResults | None = None,
 ) -> Insight:
     """Run the parts of a compiled network with the engine's arithmetic and compare every layer.
 
@@ -102,6 +104,7 @@ def examine(
     parts : ("engine" or "host", graph) in order, as a program's segments hold them.
     inputs : name -> array, of the whole network.
     reference : name -> array in float32, of ``every_value``.
+    results : of convolutions that are known already, as from a run on the emulator.
     """
     values = {**states_of(parts), **inputs}
     rows: list[LayerInsight] = []
@@ -120,7 +123,7 @@ def examine(
             layer_values[op.output] = np.array(result)
             order.append(op)
 
-        values.update(evaluate(graph, arrays, chip, observe=observe))
+        values.update(evaluate(graph, arrays, chip, observe=observe, results=results))
         with np.errstate(all="ignore"):
             rows += [_layer(op, number, reference_values, reference) for op in order]
     return Insight(tuple(rows), values)

@@ -6,9 +6,12 @@ Functions take fp16 arrays in the graph's own shapes and return the bits of the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hexane.arithmetic import conv2d, mac, matmul
+from hexane.arithmetic.convolution_results import Convolution, ConvolutionResults
 from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.chips import Generation
 from hexane.errors import UnsupportedError
@@ -20,9 +23,18 @@ from hexane.lowering.windows import window_of
 
 
 def convolution(
-    op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str, limits: Generation
+    op: Op,
+    x: np.ndarray,
+    weight: np.ndarray,
+    epilogue: Epilogue,
+    form: str,
+    limits: Generation,
+    results: ConvolutionResults,
 ) -> np.ndarray:
-    """A convolution with what rides along; ``form`` is direct or winograd (docs/reference/numerics.md 6)."""
+    """A convolution with what rides along; ``form`` is direct or winograd (docs/reference/numerics.md 6).
+
+    ``results``: those that are known already.
+    """
     window = window_of(op)
     flat = x.ndim == 3
     source = x[:, :, None] if flat else x
@@ -33,18 +45,17 @@ def convolution(
     looped = one_to_one or is_loop(kernel.shape, groups, limits, bias=biased, width=width, height=height)
     if groups > 1 and not looped:
         kernel, groups = dense(kernel, groups), 1
-    result = conv2d(
-        source,
-        kernel,
-        epilogue.bias,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        groups=groups,
-        post_scale=epilogue.scale,
-        activation=epilogue.activation,
-        form=form,
-    )
+    operands = source, kernel, epilogue.bias
+    options: dict[str, Any] = {
+        "strides": window.strides,
+        "pads": window.pads,
+        "groups": groups,
+        "post_scale": epilogue.scale,
+        "activation": epilogue.activation,
+        "form": form,
+    }
+    same = results.get(Convolution(*operands, **options)) if set(window.dilations) == {1} else None
+    result = conv2d(*operands, dilations=window.dilations, **options) if same is None else same
     return result[:, :, 0] if flat else result
 
 

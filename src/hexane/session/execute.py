@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.emulator import run as emulate
 from hexane.emulator.l2 import UNIT
-from hexane.emulator.trace import TaskReport
+from hexane.emulator.trace import Computation, TaskReport
 from hexane.program.run import Device, Session
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ class TaskRun:
 
 @dataclass
 class Execution:
-    """Result of a run: the outputs, every value at a segment's edge, the tasks, and seconds per segment."""
+    """Result of a run: the outputs, every value at a segment's edge, the tasks, and seconds per segment.
+
+    ``convolutions``: the results of those of an observed run.
+    """
 
     outputs: dict[str, np.ndarray]
     values: dict[str, np.ndarray]
@@ -60,6 +64,7 @@ class Execution:
     seconds: list[float]
 
     observed: bool = True
+    convolutions: ConvolutionResults | None = None
 
     @property
     def hypotheses(self) -> tuple[str, ...] | None:
@@ -86,6 +91,7 @@ class ObservedEmulator(Device):
         self.on_task = on_task
         self.observe = observe
         self.tasks: list[TaskRun] = []
+        self.convolutions = ConvolutionResults()
 
     def load(self, segment: Segment) -> ObservedSegment:
         """Any segment with an image."""
@@ -105,7 +111,9 @@ class ObservedSegment:
         latest: list[tuple[ExecutedBlock, ...]] = [()]
         clock = [time.perf_counter()]
 
-        def watch(task: Any, _computation: Any, engine: Any) -> None:
+        def watch(task: Any, computation: Computation, engine: Any) -> None:
+            if computation.convolution is not None:
+                device.convolutions.add(computation.convolution, computation.values)
             latest[0] = written(engine.l2.shadow.map(), task.index)
 
         def trace(report: TaskReport) -> None:
@@ -159,7 +167,7 @@ def execute(
             on_task(None)
 
     run = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
-    return Execution(run.outputs, run.values, emulator.tasks, run.seconds)
+    return Execution(run.outputs, run.values, emulator.tasks, run.seconds, convolutions=emulator.convolutions)
 
 
 def _unobserved(

@@ -281,7 +281,10 @@ def _look_for_the_cause(session: NetworkRun) -> None:
 
 def _insight(session: NetworkRun) -> Insight:
     if session.insight is None:
-        session.insight = examine(session.parts(), session.inputs, session.reference, session.chip)
+        results = session.run.convolutions if session.run is not None else None
+        session.insight = examine(session.parts(), session.inputs, session.reference, session.chip, results)
+        if session.run is not None:
+            session.run.convolutions = None
     return session.insight
 
 
