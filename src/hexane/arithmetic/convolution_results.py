@@ -34,7 +34,7 @@ class Convolution:
         name = self.activation if isinstance(self.activation, str) else ""
         digest = sha256(f"{rest} {name}".encode())
         for array in (self.x, self.w, self.bias, None if name else self.activation):
-            digest.update(b"-" if array is None else np.ascontiguousarray(array))
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
         return digest.digest()
 
 
