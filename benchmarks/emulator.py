@@ -5,7 +5,7 @@
 Each row is one program of one or more tasks, from arrays to arrays: building the program is not counted.
 The ratio is onnxruntime's time divided by the emulator's; 1.0 would be as fast as float32. The second ratio is of
 processor time, which other work on the machine disturbs less. Memory is the peak of one run of a fresh program, without
-the 2.5 MiB of the engine's L2 and its shadow, over the bytes of input, weights and output.
+the engine's L2, over the bytes of input, weights and output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from onnx import helper  # noqa: E402
 import hexane  # noqa: E402
 from _peer import session  # noqa: E402
 from hexane.emulator import EmulatedProgram  # noqa: E402
-from hexane.emulator.l2 import L2  # noqa: E402
 from hexane.graph import GraphBuilder  # noqa: E402
 
 CONVOLUTIONS = [  # channels in, out, kernel, size
@@ -65,8 +64,7 @@ def memory(data: bytes, name: str, x: np.ndarray) -> float:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     tensors = x.nbytes + len(program.const) + sum(2 * int(np.prod(s.shape)) for s in program.outputs)
-    l2 = L2()
-    return (peak - l2.data.nbytes - l2.shadow.nbytes) / tensors
+    return (peak - program.l2_bytes) / tensors
 
 
 def emulated(graph: hexane.graph.Graph, x: np.ndarray) -> tuple[Callable[[], object], int, float]:

@@ -12,6 +12,7 @@ from hexane.arithmetic.counters import product_losses
 from hexane.graph import GraphBuilder
 from hexane.numerics.insight import _Numbers, every_value, examine
 from hexane.numerics.losses import by_term, dropped_share, sum_losses
+from hexane.session.execute import execute
 from report.networks import small
 
 
@@ -154,3 +155,20 @@ def test_terms_of_layers_meet_each_other():
         part = slice(2 * group, 2 * group + 2)
         expected = np.einsum("chw,oc->ohw", x[0, part], w[3 * group : 3 * group + 3, :, 0, 0])
         np.testing.assert_allclose((right[part].T @ left[part]).reshape(3, 6, 6), expected)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_convolutions_of_a_run_are_not_computed_again(scale, monkeypatch) -> None:
+    graph = small()
+    program = hexane.compile(graph)
+    inputs = {"x": (scale * np.random.default_rng(0).standard_normal((1, 16, 8, 8))).astype(np.float16)}
+    reference = every_value(graph, inputs)
+    insight = examine(_parts(program), inputs, reference)
+    results = execute(program, inputs, observe=True).convolutions
+    monkeypatch.setattr("hexane.numerics.sums.conv2d", None)  # a call would be an error
+    again = examine(_parts(program), inputs, reference, "M1", results)
+    assert again.layers == insight.layers
+    assert again.values["out"].tobytes() == insight.values["out"].tobytes()
+    other = {"x": inputs["x"] + np.float16(1)}
+    with pytest.raises(TypeError):
+        examine(_parts(program), other, every_value(graph, other), "M1", results)
