@@ -8,6 +8,7 @@ A ratio of 3 means that packing takes three times as long as ``numpy.copy`` of t
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def main() -> None:
             bits[rng.random(bits.shape, dtype=np.float32) < 0.5] = 0
         weights = bits.view(np.float16) if layout.dtype == "float16" else bits.astype(np.int8)
         bias = np.ones(layout.weight_shape[0], np.float16) if layout.bias else None
-        small = KernelLayout(**(layout.__dict__ | {"cout": 16, "groups": 1}))
+        small = replace(layout, cout=16, groups=1)
         warm = pack(small, np.ones(small.weight_shape, weights.dtype), None if bias is None else bias[:16])
         unpack(small, [warm.data[at : at + size] for at, size in zip(warm.offsets, warm.sizes)])
         copy = best(weights.copy, 3)

@@ -14,8 +14,9 @@ import time
 import numpy as np
 
 import hexane
-from hexane import passes
+from hexane import chips, passes
 from hexane.graph import GraphBuilder
+from hexane.lowering.compilation import Compilation
 
 SIZES = (100, 1000, 10000)
 CHANNELS = 16
@@ -61,7 +62,7 @@ def main() -> None:
             worst.setdefault(name, []).append((now - spent["at"]) / count)
             spent["at"] = now
 
-        a = seconds(passes.run, graph, None, note)
+        a = seconds(passes.run, graph, Compilation(chips.get("M1")), None, note)
         b = seconds(hexane.compile, graph)
         c = seconds(graph.verify)
         print(

@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 29
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """What `arithmetic.conv2d` is called with, but for dilations."""
+    """Operands and parameters of `arithmetic.conv2d`, dilations apart."""
 
     x: np.ndarray
     w: np.ndarray
