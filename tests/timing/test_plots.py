@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from tool import tool_named
+
 
 def test_the_page_is_drawn(facts, tmp_path):
     pytest.importorskip("matplotlib")
-    from hexane.report.timing_plots import PANELS, save_page
     from hexane.timing.calibrate import read_rows
 
-    path = save_page(read_rows(facts / "perf" / "calibration.csv"), tmp_path / "timing.png")
+    plots = tool_named("timing_plots")
+    path = plots.save_page(read_rows(facts / "perf" / "calibration.csv"), tmp_path / "timing.png")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert len(PANELS) == 6
+    assert len(plots.PANELS) == 6
 
 
 WORDS = dict.fromkeys(("chip", "series", "includes", "wfmt"), "") | dict.fromkeys(
@@ -23,8 +25,7 @@ WORDS = dict.fromkeys(("chip", "series", "includes", "wfmt"), "") | dict.fromkey
 def test_what_stands_where(monkeypatch):
     """Measured points of rows made by hand, in the units of the labels; the model says 50 us of everything."""
     figures = pytest.importorskip("matplotlib.figure")
-    from hexane.report import timing_plots
-
+    timing_plots = tool_named("timing_plots")
     monkeypatch.setattr(timing_plots, "predict", lambda row: 50.0)
 
     def drawn(panel, *rows):

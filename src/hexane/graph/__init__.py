@@ -12,7 +12,6 @@ from hexane.graph.rewrite import (
     remove_dead,
     replace_op,
     replace_uses,
-    topological,
 )
 from hexane.graph.types import DTYPES, BufferType, DType, ListType, StateType, TensorType, Type, dtype_name
 
@@ -51,5 +50,4 @@ __all__ = [
     "replace_op",
     "replace_uses",
     "spec_of",
-    "topological",
 ]

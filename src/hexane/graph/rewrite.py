@@ -111,46 +111,6 @@ def _release(op: Op) -> None:
                 inner.remove_input(param)
 
 
-def topological(ops: Iterable[Op]) -> list[Op]:
-    """The ops in an order in which operands come first, otherwise as given; GraphError when they form a cycle."""
-    pending = list(ops)
-    members = set(pending)
-    waiting = dict.fromkeys(pending, 0)
-    followers: dict[Op, list[Op]] = {}
-    for op in pending:
-        for value in _needs(op):
-            if value.op in members and value.op is not op:
-                followers.setdefault(value.op, []).append(op)
-                waiting[op] += 1
-            elif value.op is op:
-                raise GraphError(f"{op.describe()} uses its own result")
-    import heapq
-
-    position = {op: index for index, op in enumerate(pending)}
-    ready = [position[op] for op in pending if not waiting[op]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        op = pending[heapq.heappop(ready)]
-        order.append(op)
-        for follower in followers.get(op, ()):
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                heapq.heappush(ready, position[follower])
-    if len(order) != len(pending):
-        stuck = next(op for op in pending if waiting[op])
-        raise GraphError(f"{stuck.describe()} depends on itself", hint="the graph has a cycle")
-    return order
-
-
-def _needs(op: Op) -> Iterable[Value]:
-    yield from op.operands()
-    for block in op.blocks:
-        yield from block.outputs
-        for inner in block.walk():
-            yield from inner.operands()
-
-
 def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op], bool] | None = None) -> int:
     """Evaluate ops whose operands are all constant; how many went.
 

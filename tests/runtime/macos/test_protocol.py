@@ -23,9 +23,9 @@ from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.foundation import Objects
 from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import SegmentText, as_text, source_of
-from hexane.runtime.macos.transcript import Recorder
 from report.networks import mixed, small
 from runtime.macos.programs import convolution, difference, difference_text, mac, run, staged, values
+from runtime.macos.transcript import Recorder
 
 GOLDEN = Path(__file__).with_name("transcript.txt")
 

@@ -401,15 +401,6 @@ def narrow(w: PlistUnits, op: Op) -> None:
         w.units[name]["OutputType"] = KINDS[op.output.dtype]
 
 
-def to_plist(graph: Graph, weight_path: str = "net.weights") -> tuple[bytes, bytes]:
-    """The bytes of the plist (XML), and of the weight file that it names ``weight_path``.
-
-    Raises UnsupportedError, naming the op, where a plist does not say what the graph does.
-    """
-    network, weights = _network(graph)
-    return _text(graph, network, [weight_path] if weights else []), weights
-
-
 def _network(graph: Graph) -> tuple[dict[str, Any], bytes]:
     """Inputs, units and outputs, with no weight file named yet; and the weights."""
     function = graph.main

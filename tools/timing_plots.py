@@ -1,6 +1,6 @@
 """One page of plots: the timing model against measured series.
 
-python -m hexane.report.timing_plots calibration.csv timing.png
+python tools/timing_plots.py calibration.csv timing.png
 """
 
 from __future__ import annotations
