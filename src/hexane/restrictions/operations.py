@@ -238,7 +238,7 @@ def matmul_of_rows(subject: Subject) -> Found:
 )
 def sigmoid_table(subject: Subject) -> Found:
     """{op} comes from a table: relative errors of 1e-3 to 4e-2"""
-    if subject.system.is_on("h16", "h17", "h18", "h19"):
+    if subject.system.is_from("h16"):
         for statement in subject.calls("silu", "sigmoid"):
             yield hit(statement.place, op=statement.type)
             return

@@ -93,6 +93,10 @@ class System:
         """True where the chip is of one of these generations."""
         return self.generation in generations
 
+    def is_from(self, generation: str) -> bool:
+        """True where the chip is of this generation or a later one."""
+        return self.generation >= generation
+
     def _release_of(self, report: PublishedReport) -> bool:
         low, high = self.releases
         return not report.systems or any(low <= system <= high for system in report.systems)

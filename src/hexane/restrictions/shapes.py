@@ -295,7 +295,7 @@ _BETWEEN = (refused("maderix", "M4", 15, note="32,000"), runs("dev-erik", "M4 Ma
 def narrow_output(subject: Subject) -> Found:
     """{name} is smaller than the surface that it gets: evaluation ends in 0x1d on M5"""
     ports = _surfaces(subject.outputs)
-    if subject.surfaces == UNIFORM and subject.system.is_on("h17", "h18", "h19") and _differ(ports):
+    if subject.surfaces == UNIFORM and subject.system.is_from("h17") and _differ(ports):
         smallest = min(ports, key=lambda port: port.nbytes)
         yield hit(smallest.place, name=smallest.name)
 
