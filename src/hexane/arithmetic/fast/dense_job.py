@@ -44,6 +44,7 @@ from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
 from hexane.arithmetic.plain_convolution import PlainWindow, WindowPlaces
+from hexane.rounding import align, ceil_div
 
 (
     PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
@@ -228,11 +229,11 @@ def job(
     else:
         pitch, plane, elements, phases, lines = planes.pitch, planes.plane, planes.size, planes.phases, planes.height
         extent, place = (oh - 1) * pitch + ow, (pitch, ow, oh)
-    size = -(-(elements + tile) // 64) * 64
-    panels, depth = -(-per_group // use.shape.rows), offsets.shape[1]
+    size = align(elements + tile, 64)
+    panels, depth = ceil_div(per_group, use.shape.rows), offsets.shape[1]
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
-    tiles, blocks = matrix.blocks_of(use, panels, extent, -(-pieces_for(cost * images * groups) // (images * groups)))
-    segments, passes = -(-depth // SEGMENT), -(-depth // PASS_DEPTH)
+    tiles, blocks = matrix.blocks_of(use, panels, extent, ceil_div(pieces_for(cost * images * groups), images * groups))
+    segments, passes = ceil_div(depth, SEGMENT), ceil_div(depth, PASS_DEPTH)
     if isinstance(rows, WindowPlaces):
         where, room = matrix.places_of(matrix.panel_bytes(depth, use.shape.rows), groups * panels, 5 * images * size)
         read = address_of(rows.data), address_of(rows.index)

@@ -24,6 +24,7 @@ from hexane.arithmetic.fast.call import call_body, call_pause, look, pause_addre
 from hexane.arithmetic.fast.compiled import callback, compiled
 from hexane.arithmetic.fast.workers import PIECES, pool, thread_count
 from hexane.arithmetic.fast.workspace import Workspace
+from hexane.rounding import ceil_div
 
 AXES = 5
 KERNELS = 0
@@ -248,4 +249,4 @@ def pieces_for(cost: float) -> int:
 
 
 def _grain(phase: Phase) -> int:
-    return -(-phase.units // min(phase.units, pieces_for(phase.units * phase.cost)))
+    return ceil_div(phase.units, min(phase.units, pieces_for(phase.units * phase.cost)))

@@ -19,6 +19,7 @@ from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.fast.workspace import Room
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
+from hexane.rounding import ceil_div
 
 BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 """A block's sums, thresholds and packed rows stay in the second-level cache."""
@@ -54,13 +55,13 @@ def pack_rows(x: np.ndarray, kernels: VectorKernels, space: Room) -> PackedRows:
     x = np.ascontiguousarray(x)
     m, depth = x.shape
     rows = kernels.shape.rows
-    panels = -(-m // rows)
+    panels = ceil_div(m, rows)
     values = space.empty((panels, depth, rows), np.float32)
     exponents = space.empty((panels, depth + 16), np.uint8)
-    norms = np.empty((panels, -(-depth // SEGMENT)), np.float32)
-    passes = np.empty((panels, -(-depth // DEPTH)), np.uint8)
+    norms = np.empty((panels, ceil_div(depth, SEGMENT)), np.float32)
+    passes = np.empty((panels, ceil_div(depth, DEPTH)), np.uint8)
     pass_norms = np.empty(passes.shape, np.float32)
-    grain = max(1, min(-(-panels // 8), (1 << 18) // (depth * rows) + 1))
+    grain = max(1, min(ceil_div(panels, 8), (1 << 18) // (depth * rows) + 1))
     packed = PackedRows(values, exponents, norms, passes, pass_norms)
     numbers = packing.address(), address_of(kernels.addresses), address_of(x), m, depth, rows
     where = tuple(map(address_of, packed))
@@ -142,14 +143,14 @@ def blocks_of(kernels: VectorKernels, panels: int, extent: int, pieces: int) -> 
     Every block brings its columns into the cache, for all of its panels, and makes its panels' thresholds, for all of
     its tiles across.
     """
-    shape, across = kernels.shape, -(-extent // kernels.shape.columns)
+    shape, across = kernels.shape, ceil_div(extent, kernels.shape.columns)
     most = min(BLOCK_ROWS // shape.rows, panels)
     widest = min(BLOCK_COLUMNS // shape.columns, across)
-    least = min(widest, -(-across // pieces))
-    enough = [least, *(a for a in range(least + 1, widest + 1) if panels * -(-across // a) >= pieces)]
-    blocks = [(min(most, max(1, panels * -(-across // a) // pieces)), a) for a in enough]
+    least = min(widest, ceil_div(across, pieces))
+    enough = [least, *(a for a in range(least + 1, widest + 1) if panels * ceil_div(across, a) >= pieces)]
+    blocks = [(min(most, max(1, panels * ceil_div(across, a) // pieces)), a) for a in enough]
     high, wide = min(blocks, key=lambda block: COLUMNS_OVER_LIMITS / block[0] + 1 / block[1])
-    return Tiles(shape.rows, shape.columns, high, wide), -(-panels // high) * -(-across // wide)
+    return Tiles(shape.rows, shape.columns, high, wide), ceil_div(panels, high) * ceil_div(across, wide)
 
 
 class MatrixProduct:
@@ -167,7 +168,7 @@ class MatrixProduct:
     ) -> None:
         pieces = pieces_of(rows.values.size * terms.extent, PRODUCTS)
         tiles, self.blocks = blocks_of(kernels, rows.values.shape[0], terms.extent, pieces)
-        self.grain = -(-self.blocks // pieces)
+        self.grain = ceil_div(self.blocks, pieces)
         self._base = terms.base
         self._record = ProductRecord(
             **numbers_of(kernels, tiles, finish),
@@ -227,7 +228,7 @@ def rows_numbers(rows: PackedRows) -> dict[str, int]:
 
 def panel_bytes(depth: int, rows: int) -> tuple[int, ...]:
     """Bytes of a panel of the broadcast operand, in the order of `Rows`."""
-    segments, passes = -(-depth // SEGMENT), -(-depth // DEPTH)
+    segments, passes = ceil_div(depth, SEGMENT), ceil_div(depth, DEPTH)
     return 4 * depth * rows, depth + 16, 4 * segments, passes, 4 * passes
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.arithmetic.plain_convolution import PlainWindow
+from hexane.rounding import ceil_div
 
 
 def pitch_of(width: int) -> int:
     """A row pitch in elements that spreads rows over all cache sets: an odd number of cache lines."""
-    lines = -(-width // 16)
+    lines = ceil_div(width, 16)
     return 16 * (lines | 1)
 
 
@@ -45,7 +46,7 @@ class Planes:
         rows = (oh - 1) * window.strides[0] + window.dilations[0] * (window.kernel[0] - 1) + 1
         columns = (ow - 1) * window.strides[1] + window.dilations[1] * (window.kernel[1] - 1) + 1
         phases = min(window.strides[0], rows), min(window.strides[1], columns)
-        return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
+        return cls(channels, phases, ceil_div(rows, window.strides[0]), ceil_div(columns, window.strides[1]))
 
     def offsets(self, window: PlainWindow) -> np.ndarray:
         """Places of the terms of output 0 (int64), in the engine's order: channel, kernel row, kernel column."""
@@ -62,7 +63,7 @@ class Planes:
         for py in range(self.phases[0]):
             for px in range(self.phases[1]):
                 # The first row and column of this phase that lie inside the image, and where they go.
-                y, x = -(-max(top - py, 0) // sy), -(-max(left - px, 0) // sx)
+                y, x = ceil_div(max(top - py, 0), sy), ceil_div(max(left - px, 0), sx)
                 source = image[:, y * sy + py - top :: sy, x * sx + px - left :: sx]
                 source = source[:, : max(self.height - y, 0), : max(self.pitch - x, 0)]
                 if source.size:

@@ -15,6 +15,7 @@ from hexane.arithmetic.fast.compiled import Entries
 from hexane.arithmetic.fast.vector_code import FUNCTIONS, build_module
 from hexane.arithmetic.fast.vector_parts import VectorShape
 from hexane.errors import UsageError
+from hexane.rounding import align
 
 SHAPES = {
     "avx512": VectorShape(lanes=16, rows=12, vectors=2, masked=True, converts=True),
@@ -116,7 +117,7 @@ def fitting(use: VectorKernels, outputs: int, extent: int) -> VectorKernels:
         return use
 
     def work(shape: VectorShape) -> int:
-        return -(-outputs // shape.rows) * shape.rows * -(-extent // shape.columns) * shape.columns
+        return align(outputs, shape.rows) * align(extent, shape.columns)
 
     shapes = [replace(use.shape, rows=rows, vectors=vectors) for rows, vectors in OTHER_TILES[use.name]]
     least = min([use.shape, *shapes], key=work)

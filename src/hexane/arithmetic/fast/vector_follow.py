@@ -24,6 +24,7 @@ from hexane.arithmetic.fast.vector_parts import (
     splat,
     vector_pointer,
 )
+from hexane.rounding import ceil_div
 
 SCALE = 2.0**987
 """Makes a unit of 2^-16 the step of float64 below 2^1024."""
@@ -48,7 +49,7 @@ def build(module: ir.Module, shape: VectorShape, name: str, *, test: bool) -> No
     function = ir.Function(module, kind, name)
     lanes = shape.lanes // 2
     builder, j = loop(function, function.append_basic_block(), ir.Constant(I64, shape.columns), lanes)
-    parts = -(-shape.rows // MOST_ROWS)
+    parts = ceil_div(shape.rows, MOST_ROWS)
     for part in range(parts):
         rows = range(shape.rows * part // parts, shape.rows * (part + 1) // parts)
         builder = _part(builder, function, shape, rows, j, test)

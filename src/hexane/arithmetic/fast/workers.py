@@ -13,6 +13,8 @@ from threading import get_ident
 
 import numpy as np
 
+from hexane.rounding import ceil_div
+
 
 @lru_cache(maxsize=1)
 def thread_count() -> int:
@@ -97,7 +99,7 @@ def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
     After an exception, Ctrl-C in the calling thread among them, no more pieces begin, and it is raised when the last
     thread has finished its piece. ``work`` must hold the arrays whose addresses it writes to.
     """
-    threads = min(thread_count(), -(-total // grain))
+    threads = min(thread_count(), ceil_div(total, grain))
     if threads <= 1:
         for first in range(0, total, grain):
             work(first, min(first + grain, total))

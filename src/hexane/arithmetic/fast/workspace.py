@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from hexane.rounding import align
+
 KEPT_BYTES = 128 << 20
 """What stays allocated between calls, at most."""
 
@@ -84,4 +86,4 @@ def _aligned(size: int) -> np.ndarray:
 def _rounded(size: int) -> int:
     """Up to the next of the sizes that buffers have, so that they fit again: an eighth more at most."""
     step = max(4096, 1 << max(0, size.bit_length() - 4))
-    return -(-size // step) * step
+    return align(size, step)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hexane.rounding import ceil_div
+
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
 LEAST_GAIN = 0.75
 """Of the products that are left, over all: below, packing in blocks pays."""
@@ -37,7 +39,7 @@ def blocks_of(weights: np.ndarray, rows: int) -> NonzeroBlocks | None:
     if np.count_nonzero(nonzero) > nonzero.size * LEAST_GAIN:
         return None
     outputs, depth = weights.shape
-    best, best_blocks = LEAST_GAIN * -(-outputs // rows) * depth, None
+    best, best_blocks = LEAST_GAIN * ceil_div(outputs, rows) * depth, None
     for count in COUNTS:
         if outputs % count or outputs // count < rows // 2:
             continue
