@@ -90,17 +90,17 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
 
 MOST = {
     "comparisons with generation names": 0,
-    "generation names outside tables": 49,
+    "generation names outside tables": 44,
     "unread fields of chips and families": 0,
     "ContextVars": 2,
     "hand-kept lists of ops": 23,
-    "public class names in several modules": 7,
-    "names that are participles": 258,
+    "public class names in several modules": 6,
+    "names that are participles": 257,
     "docstrings that are questions": 0,
-    "constants of one name and value in several files": 31,
-    "divisions that round up, written out": 45,
-    "numbers of the hardware outside chips and isa": 97,
-    "functions of more than 6 parameters": 145,
+    "constants of one name and value in several files": 22,
+    "divisions that round up, written out": 14,
+    "numbers of the hardware outside chips and isa": 95,
+    "functions of more than 6 parameters": 139,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 
