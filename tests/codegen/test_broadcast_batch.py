@@ -59,4 +59,4 @@ def test_a_matrix_that_does_not_fit_l2_is_read_again_by_every_block_of_rows(colu
     b.output(b.matmul(x=x, y=y))
     (segment,) = near(b.graph).segments
     assert [plan.cout for plan in segment.plans] == [4, 16]
-    assert sum(plan.src is not None for plan in segment.plans) == readers
+    assert sum(plan.source.dma is not None for plan in segment.plans) == readers

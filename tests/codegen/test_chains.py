@@ -96,7 +96,7 @@ def test_only_the_ends_of_a_chain_meet_memory(chip):
     program = hexane.compile(b.graph, chip, dialect="apple")
     assert is_chain(program) and program.images[0].scratch_bytes == 0
     plans = program.segments[0].plans
-    assert [i for i, plan in enumerate(plans) if plan.dst is not None and not plan.dst_staged] == [len(plans) - 1]
+    assert [i for i, plan in enumerate(plans) if plan.result.moves] == [len(plans) - 1]
     agreed(program, {"x": rng.standard_normal((1, 64, 64)).astype(np.float16)})
 
 
@@ -118,7 +118,7 @@ def test_attention_in_a_chain(chip, rows, projected):
     program = hexane.compile(b.graph, chip, dialect="apple")
     (segment,) = program.segments
     assert "Attention among products" in segment.reason
-    assert len([plan for plan in segment.plans if plan.dst is not None and plan.dst.interleave > 1]) == 2
+    assert len([plan for plan in segment.plans if plan.result.dma is not None and plan.result.dma.interleave > 1]) == 2
     check_program(program.images[0])
     agreed(program, {"x": rng.standard_normal((1, rows, 64)).astype(np.float16)})
 

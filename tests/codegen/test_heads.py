@@ -219,7 +219,11 @@ def test_keys_and_values_beyond_l2_are_staged_some_tokens_at_a_time(chip, given)
     graph = attention(16, 2048, 8, 80, mask=None, given=given)
     program, inputs = hexane.compile(graph, chip), inputs_of(graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
-    staged = [plan.dst for plan in program.segments[0].plans if plan.dst is not None and plan.dst.interleave > 1]
+    staged = [
+        plan.result.dma
+        for plan in program.segments[0].plans
+        if plan.result.dma is not None and plan.result.dma.interleave > 1
+    ]
     assert len(staged) > 2 == len({walk.buffer for walk in staged})
     tasks = agreed(program, inputs)["y"]
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)

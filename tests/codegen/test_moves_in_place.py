@@ -194,7 +194,7 @@ def test_what_is_read_again_from_another_place_is_not_dropped():
     b.output(b.abs(x=x), *(b.square(x=part) for part in parts))
     program, _ = require_same(b.graph, "M1", without=("hand-over", "l2-parts"))
     plans = program.segments[0].plans
-    assert [str(plan.src_hint.cache) for plan in plans[1:]] == ["alloc", "drop", "drop"]
+    assert [str(plan.source.hint.cache) for plan in plans[1:]] == ["alloc", "drop", "drop"]
 
 
 def test_a_reader_of_an_output_waits_for_it():
@@ -202,7 +202,7 @@ def test_a_reader_of_an_output_waits_for_it():
     y = b.relu(x=b.input("x", (1, 16, 64, 64), "fp16"))
     b.output(y, b.abs(x=y))
     program = hexane.compile(b.graph, without=("hand-over", "l2-parts"))
-    assert [plan.src_hint.after_task for plan in program.segments[0].plans] == [False, True]
+    assert [plan.source.hint.after_task for plan in program.segments[0].plans] == [False, True]
 
 
 @pytest.mark.parametrize("chip", ["M2", "M5"])

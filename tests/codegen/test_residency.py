@@ -155,9 +155,9 @@ def test_a_chain_touches_dram_at_its_ends_only(chip):
     graph, x = chain()
     program = check(graph, x, Policy(), chip)
     (plans,) = engine_plans(program)
-    assert [plan.src is not None for plan in plans] == [True, False, False, False, False]
-    assert [plan.dst is not None for plan in plans] == [False, False, False, False, True]
-    assert all(plan.src2 is None for plan in plans)
+    assert [plan.source.dma is not None for plan in plans] == [True, False, False, False, False]
+    assert [plan.result.dma is not None for plan in plans] == [False, False, False, False, True]
+    assert all(plan.second.dma is None for plan in plans)
     assert program.images[0].scratch_bytes == 0
 
 
@@ -170,7 +170,7 @@ def test_rows_that_stay_are_padded_as_those_from_memory(chip):
         x = b.input("x", (1, 16, 14, 14), "fp16")
         b.output(b.gelu(x=b.add(x=x, y=x) if held else x))
         plan = hexane.compile(b.graph, chip).segments[0].plans[-1]
-        assert plan.unit == "NE" and plan.unicast == 1 and (plan.src is None) == held
+        assert plan.unit == "NE" and plan.unicast == 1 and (plan.source.dma is None) == held
         return plan.source.row
 
     assert pitch(held=True) == pitch(held=False) == 16 * 32 + (32 if chip == "M1" else 16)
@@ -184,7 +184,7 @@ def test_what_can_be_switched_off():
     np.testing.assert_array_equal(plain.run({"x": x})["y"], kept.run({"x": x})["y"])
     assert kept.estimate().engine_us < plain.estimate().engine_us
     apples = hexane.compile(graph, dialect="apple")
-    assert [plan.dst is not None for plan in apples.segments[0].plans] == [False, False, False, False, True]
+    assert [plan.result.dma is not None for plan in apples.segments[0].plans] == [False, False, False, False, True]
     np.testing.assert_array_equal(apples.run({"x": x})["y"], kept.run({"x": x})["y"])
 
 
@@ -193,8 +193,8 @@ def test_a_long_stay_is_given_up_where_room_is_short():
     size = 32 * 28 * 64  # bytes of a map with its rows rounded up
     program = check(graph, x, Policy(room=3 * size))
     (plans,) = engine_plans(program)
-    assert any(plan.dst is not None for plan in plans[:-1])  # what the sum needs in the end
-    assert any(plan.dst is None for plan in plans[:-1])
+    assert any(plan.result.dma is not None for plan in plans[:-1])  # what the sum needs in the end
+    assert any(plan.result.dma is None for plan in plans[:-1])
 
 
 def why(graph, policy=EVERYTHING, **options):
@@ -238,7 +238,7 @@ def test_a_result_that_is_read_again():
     for off, evidence in ((), "INFERRED"), (("l2-parts",), "APPLE"):
         program = hexane.compile(builder.graph, without=off)
         (plans,) = engine_plans(program)
-        assert plans[0].dst is not None and (plans[1].src is None) == (not off)
+        assert plans[0].result.dma is not None and (plans[1].source.dma is None) == (not off)
         assert {plan.evidence.value for plan in plans[:1]} == {evidence}
         agreed(program, inputs)
 

@@ -17,7 +17,7 @@ from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
 from hexane.codegen.memory import complete, hazards
 from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
-from hexane.codegen.plan import Buffer, Dma, EarlierReader, Plan, Region, Space
+from hexane.codegen.plan import Buffer, Dma, EarlierReader, Operand, Plan, Region, Result, Space
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
 from hexane.isa.granules import GRANULE
@@ -32,7 +32,16 @@ def _task(unit: str, reads: Reads, source: Region, result: Region, second: Regio
     kind = PeKind.NE_TASK if unit == "NE" else PeKind.BINARY if second else PeKind.UNARY
     src = None if reads.type is SourceType.RESIDENT else Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
     second = second or Region()
-    return Plan(unit, w=8, c=8, kind=kind, src=src, reads=reads, source=source, source2=second, result=result)
+    return Plan(
+        unit,
+        w=8,
+        c=8,
+        kind=kind,
+        reads=reads,
+        source=Operand(dma=src, region=source),
+        second=Operand(region=second),
+        result=Result(region=result),
+    )
 
 
 def _waits(plan: Plan) -> tuple[After, After]:
@@ -80,10 +89,10 @@ def test_regions_that_lie_in_each_others_gaps_do_not_meet() -> None:
 def test_a_second_source_apart_says_its_own_wait() -> None:
     plans = [_task("NE", LOADED, A, B), _task("NE", LOADED, C, D), _task("PE", Reads(after=After.FOLLOWS_NE), D, C, B)]
     complete(plans, sources_apart=True)
-    assert plans[2].second_after == After.FOLLOWS_NE and _waits(plans[2]) == (After.FOLLOWS_NE, After.NOTHING)
+    assert plans[2].second.after == After.FOLLOWS_NE and _waits(plans[2]) == (After.FOLLOWS_NE, After.NOTHING)
     loaded = [_task("NE", LOADED, A, B), _task("PE", LOADED, B, C, D)]
     complete(loaded, sources_apart=True)
-    assert loaded[1].first_after == After.NE_RESULT
+    assert loaded[1].source.after == After.NE_RESULT
 
 
 def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
@@ -92,9 +101,9 @@ def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
     plans = []
     for read, written in steps:
         plan = _task("NE", LOADED, A, B)
-        src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.src
+        src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.source.dma
         dst = Dma(Buffer("s", Space.SCRATCH), at[written], 64, 64, 512, 512) if written else None
-        plans.append(plan.but(src=src, dst=dst, writes=Writes(), src_hint=UNHINTED))
+        plans.append(plan.reading(dma=src, hint=UNHINTED).writing(dma=dst).but(writes=Writes()))
     places = [Places(lambda buffer: 0, lambda buffer: int(buffer.space))] * len(plans)
     dram_order.settle(plans, places, for_readers=True)
     return plans
@@ -102,12 +111,12 @@ def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
 
 def test_what_an_earlier_task_wrote_is_waited_for_once() -> None:
     plans = _through_dram((None, "p"), (None, "q"), ("p", None), ("q", None))
-    assert [plan.src_hint.after_task for plan in plans] == [False, False, True, False]
+    assert [plan.source.hint.after_task for plan in plans] == [False, False, True, False]
 
 
 def test_a_place_is_written_behind_its_last_reader() -> None:
     plans = _through_dram((None, "p"), ("p", None), ("p", None), (None, "q"), (None, "p"))
-    assert [plan.dst_after for plan in plans] == [None] * 4 + [EarlierReader(1, as_kernel=False)]
+    assert [plan.result.reader for plan in plans] == [None] * 4 + [EarlierReader(1, as_kernel=False)]
 
 
 def _residual() -> Graph:

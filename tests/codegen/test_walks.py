@@ -38,7 +38,7 @@ def plan_along(walk: Walk) -> Plan:
     plan = Plan("NE", w=bursts * BURST // 2, h=rows, c=channels, d=depth, groups=groups)
     dma = Tensor(SCRATCH, 1, channels, rows, bursts * BURST // 2).dma(walk.start)
     steps = dict(zip(("group", "depth", "plane", "row"), walk.steps))
-    return plan.walk(SOURCE, replace(dma, **steps))
+    return plan.on(SOURCE, dma=replace(dma, **steps))
 
 
 @pytest.mark.parametrize("nested", [True, False])

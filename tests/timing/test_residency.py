@@ -23,7 +23,7 @@ def test_operands_in_l2_are_not_traffic():
     plans, tasks = program.segments[0].plans, program.estimate().tasks
     assert len(plans) == len(tasks) == 3
     middle = tasks[1]
-    assert plans[1].src is None and plans[1].dst is None
+    assert plans[1].source.dma is None and plans[1].result.dma is None
     assert middle.dma_bytes == middle.activations_us == 0
 
 
@@ -34,5 +34,5 @@ def test_an_operand_of_two_in_l2_counts_for_one():
     builder.output(builder.add(x=y, y=z, name="y"))
     program = hexane.compile(builder.graph)
     plan, task = program.segments[0].plans[-1], program.estimate().tasks[-1]
-    assert (plan.src is None) != (plan.src2 is None)
+    assert (plan.source.dma is None) != (plan.second.dma is None)
     assert task.dma_bytes == 2 * (2 * 32 * 28 * 28)  # one operand and the result

@@ -22,8 +22,8 @@ def in_parts(fragment: Fragment, most: int) -> None:
 
 def _is_apart(plan: Plan) -> bool:
     """True where a task goes from DRAM to DRAM and has the same kernel for every image."""
-    tied = plan.holds or plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in
-    if tied or plan.src is None or plan.dst is None or plan.reads.type not in BY_DMA:
+    tied = plan.holds or plan.source.staged or plan.result.staged or plan.streams or plan.streams_in
+    if tied or plan.source.dma is None or plan.result.dma is None or plan.reads.type not in BY_DMA:
         return False
     return plan.kernel is None or (plan.kernel.source is None and not plan.kernel.group_stride)
 
@@ -34,7 +34,7 @@ def _parts(plan: Plan, most: int) -> Iterator[Plan]:
         count = min(images, plan.groups - first)
         part = plan.but(groups=count, macs=plan.macs * count // plan.groups, time_ns=plan.time_ns * count / plan.groups)
         for side in SIDES:
-            dma = plan.dma(side)
+            dma = plan.operand(side).dma
             if dma is not None:
-                part = part.walk(side, dma.moved(first * dma.group))
+                part = part.on(side, dma=dma.moved(first * dma.group))
         yield part

@@ -29,20 +29,20 @@ def dma_bytes(plan: Plan) -> int:
     """Bytes that the task moves between DRAM and the engine, kernel streams included."""
     reduced = plan.kind.reduces
     total = 0
-    if plan.src is not None and not plan.src_staged:
-        read = read_extents(plan, plan.broadcast1)
-        total += _source_bytes(plan, plan.src, read)
+    if plan.source.dma is not None and not plan.source.staged:
+        read = read_extents(plan, plan.source.broadcast)
+        total += _source_bytes(plan, plan.source.dma, read)
         if reduced and plan.groups > 1:  # nothing is read while the last group is reduced
-            total += _source_bytes(plan, plan.src, read._replace(g=1))
-    if plan.src2 is not None:
-        second = read_extents(plan, plan.broadcast2)
-        total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, second)
-    if plan.dst is not None and not plan.dst_staged:
+            total += _source_bytes(plan, plan.source.dma, read._replace(g=1))
+    if plan.second.dma is not None:
+        second = read_extents(plan, plan.second.broadcast)
+        total += _constant_rows(plan) if plan.second.transposed else _source_bytes(plan, plan.second.dma, second)
+    if plan.result.dma is not None and not plan.result.staged:
         extents = result_of(plan, 0).extents
-        if plan.transpose_out:
+        if plan.result.transposed:
             g, d, c, h, w = extents
             extents = Extents(1, 1, c, h, g * d * w)
-        total += bursts(plan.dst, extents)
+        total += bursts(plan.result.dma, extents)
     if plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total
@@ -63,16 +63,16 @@ def engine_ns(plan: Plan) -> float:
     channels = plan.c * plan.groups
     if plan.unit == "PE":
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
-            chunks = 1 if plan.h > 1 or plan.src is not None else ceil_div(plan.w, 32)
+            chunks = 1 if plan.h > 1 or plan.source.dma is not None else ceil_div(plan.w, 32)
             return channels * PE_GROUP_RESIDENT_NS * chunks
         if plan.kind.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
-        if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
+        if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.source.dma is None:
             return channels * plan.w * 4 * PE_FOLDED_ROW_NS
         if pixel:
-            second = plan.src2 is not None and not plan.transpose2
-            of_dma = (0.0, PE_PIXEL_ONE_NS, PE_PIXEL_TWO_NS)[(plan.src is not None) + second]
-            return channels * of_dma / (2 if plan.transpose1 else 1)
+            second = plan.second.dma is not None and not plan.second.transposed
+            of_dma = (0.0, PE_PIXEL_ONE_NS, PE_PIXEL_TWO_NS)[(plan.source.dma is not None) + second]
+            return channels * of_dma / (2 if plan.source.transposed else 1)
         if plan.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT):
             return channels * plan.w * plan.h * PE_VALUE_NS
         return 0.0
@@ -80,7 +80,7 @@ def engine_ns(plan: Plan) -> float:
         time = channels * NE_PIXEL_NS if pixel and (plan.mac.op is NeOp.BYPASS or plan.mac.ones) else 0.0
         if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
             time = max(time, channels * NE_TURNED_NS)
-        if plan.tables and plan.src is None:
+        if plan.tables and plan.source.dma is None:
             lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             each = NE_PIXEL_NS if plan.shape[2] else NE_ROW_NS

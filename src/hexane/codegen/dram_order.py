@@ -55,18 +55,18 @@ class _Order:
         sources = [(side, at) for side, at in ends if side != RESULT]
         if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is not None:
             self.settled = max(self.settled, plan.dtid)
-        if plan.src_hint.after_task or plan.src2_hint.after_task:
+        if plan.source.hint.after_task or plan.second.hint.after_task:
             self.settled = i - 1
         for side, at in sources:
             if self._last(0, at) > self.settled:
-                plan = plan.advise(side, replace(plan.hint(side), after_task=True))
+                plan = plan.on(side, hint=replace(plan.hint(side), after_task=True))
                 self.settled = i - 1
         results = [at for side, at in ends if side == RESULT]
         for at in results:
             if for_readers:
                 readers = self._last(1, at), self._last(2, at)
                 if max(readers) > NOBODY:
-                    plan = plan.but(dst_after=EarlierReader(i - 1 - max(readers), readers[1] > readers[0]))
+                    plan = plan.writing(reader=EarlierReader(i - 1 - max(readers), readers[1] > readers[0]))
         for which, touched in ((0, results), (1, [at for _, at in sources]), (2, kernels)):
             for channel, granules in touched:
                 self.tasks[channel][which][granules] = i

@@ -47,9 +47,9 @@ def _dimensions(plan: Plan, values: Fields) -> None:
     values["Common.OutDim.Wout"], values["Common.OutDim.Hout"] = plan.wout, plan.hout
     values["Common.OutDepth.Dout"] = plan.dout
     values["Common.Cin.Cin"], values["Common.Cout.Cout"] = plan.c, plan.cout
-    values["Common.ChCfg.InFmt"] = plan.in_format
+    values["Common.ChCfg.InFmt"] = plan.source.element
     values["Common.ChCfg.Src2InFmt"] = Element.FP16 if plan.kind in TWO_OPERANDS else Element.UINT8
-    values["Common.ChCfg.OutFmt"] = plan.out_format
+    values["Common.ChCfg.OutFmt"] = plan.result.element
     values["Common.ConvCfg.Kw"], values["Common.ConvCfg.Kh"] = plan.kw, plan.kh
     values["Common.ConvCfg.Sx"], values["Common.ConvCfg.Sy"] = plan.sx, plan.sy
     values["Common.ConvCfg.Px"], values["Common.ConvCfg.Py"] = plan.px, plan.py
@@ -65,11 +65,11 @@ def _dimensions(plan: Plan, values: Fields) -> None:
 def _division(plan: Plan, values: Fields) -> None:
     values["Common.TileCfg.TileHeight"] = plan.tile
     values["Common.PatchCfg.PatchWidthLog2"], values["Common.PatchCfg.PatchHeightLog2"] = plan.patch
-    values["Common.PECfg.Src1Broadcast"] = int(plan.broadcast1)
-    values["Common.PECfg.Src2Broadcast"] = int(plan.broadcast2)
-    values["Common.PECfg.Src1Transpose"] = plan.transpose1
-    values["Common.PECfg.Src2Transpose"] = plan.transpose2
-    values["Common.PECfg.OutputTranspose"] = plan.transpose_out
+    values["Common.PECfg.Src1Broadcast"] = int(plan.source.broadcast)
+    values["Common.PECfg.Src2Broadcast"] = int(plan.second.broadcast)
+    values["Common.PECfg.Src1Transpose"] = plan.source.transposed
+    values["Common.PECfg.Src2Transpose"] = plan.second.transposed
+    values["Common.PECfg.OutputTranspose"] = plan.result.transposed
     values["Common.Cfg.SmallSourceMode"] = plan.small_source
     values["Common.Cfg.PEKind"] = plan.kind
     values["Common.Cfg.ShPref"], values["Common.Cfg.ShMin"], values["Common.Cfg.ShMax"] = plan.shape
@@ -110,24 +110,24 @@ def _l2(plan: Plan, values: Fields) -> None:
     wide = After.STAGED in after if source is None else source.element == 2
     values["L2.SourceCfg.DMAFmt"] = "bits16" if wide else "bits8"
     values["L2.SourceCfg.DMAInterleave"] = 1 if source is None else source.interleave
-    values["L2.SourceCfg.Src2Dma"] = plan.src2 is not None
-    narrow_result = plan.out_format is not Element.FP16
+    values["L2.SourceCfg.Src2Dma"] = plan.second.dma is not None
+    narrow_result = plan.result.element is not Element.FP16
     values["L2.ResultCfg.ResultType"] = plan.writes.type
     values["L2.ResultCfg.L2BfrMode"] = 2 * plan.writes.automatic
     values["L2.ResultCfg.DMAFmt"] = "bits8" if narrow_result else "bits16"
-    values["L2.ResultCfg.DMAInterleave"] = 1 if plan.dst is None else plan.dst.interleave
+    values["L2.ResultCfg.DMAInterleave"] = 1 if plan.result.dma is None else plan.result.dma.interleave
     values.update(zip(SOURCE_ALIASES, _aliases(after)))
     values.update(zip(RESULT_ALIASES, _aliases(plan.writes.after)))
-    _region(values, SOURCE_REGION, plan.source)
-    _region(values, SECOND_REGION, plan.source2)
-    _region(values, RESULT_REGION, plan.result)
+    _region(values, SOURCE_REGION, plan.source.region)
+    _region(values, SECOND_REGION, plan.second.region)
+    _region(values, RESULT_REGION, plan.result.region)
 
 
 def operand_by_dma(plan: Plan) -> Dma | None:
     """The operand whose element width and interleave L2 is told: source 1 by DMA, else source 2."""
-    if plan.src is not None and not plan.src_staged and plan.reads.type is not SourceType.RESIDENT:
-        return plan.src
-    return plan.src2
+    if plan.source.moves and plan.reads.type is not SourceType.RESIDENT:
+        return plan.source.dma
+    return plan.second.dma
 
 
 def _region_fields(base: str, strides: str) -> tuple[str, ...]:
@@ -176,13 +176,13 @@ def kernel_format(coding: KernelFormat, values: Fields) -> None:
 
 def waits_for_writer(plan: Plan) -> bool:
     """True where a source comes from DRAM as an earlier task left it: the first source's DMA says so for both."""
-    first = plan.src is not None and not plan.src_staged and plan.src_hint.after_task
-    return first or (plan.src2 is not None and plan.src2_hint.after_task)
+    first = plan.source.moves and plan.source.hint.after_task
+    return first or (plan.second.dma is not None and plan.second.hint.after_task)
 
 
 def wait_for_reader(plan: Plan, values: Fields) -> None:
     """The wait of a destination (docs/reference/hazards.md 1)."""
-    reader = plan.dst_after
+    reader = plan.result.reader
     if reader is not None:
         values["TileDMADst.DMAConfig.DependencyMode"] = "kernel" if reader.as_kernel else "source"
         values["TileDMADst.DMAConfig.DependencyInterval"] = min(reader.between, MOST_BETWEEN)

@@ -24,7 +24,7 @@ def through_scratch(
     for name in outputs:
         surface = Buffer(name, Space.SURFACE)
         plans = [plan for fragment in fragments for plan in fragment.plans]
-        writers = [plan for plan in plans if plan.dst is not None and plan.dst.buffer == surface]
+        writers = [plan for plan in plans if plan.result.dma is not None and plan.result.dma.buffer == surface]
         if surface not in kernels or not writers:
             continue
         inside = replace(values[name], buffer=Buffer(f"{name} in scratch", Space.SURFACE))
@@ -38,9 +38,9 @@ def through_scratch(
 
 def _rename(plan: Plan, old: Buffer, new: Buffer) -> Plan:
     for side in SIDES:
-        dma = plan.dma(side)
+        dma = plan.operand(side).dma
         if dma is not None and dma.buffer == old:
-            plan = plan.walk(side, replace(dma, buffer=new))
+            plan = plan.on(side, dma=replace(dma, buffer=new))
     if plan.kernel is not None and plan.kernel.source == old:
         plan = plan.but(kernel=replace(plan.kernel, source=new))
     return plan

@@ -103,7 +103,7 @@ class Linker:
 
     def _store_constants(self, plan: Plan, fragment: Fragment, number: int) -> None:
         """Maps of constants; Apple's stand before the kernels."""
-        for dma in (plan.src, plan.src2):
+        for dma in (plan.source.dma, plan.second.dma):
             if dma is not None and dma.buffer.space is Space.CONST:
                 key = (number, dma.buffer.name)
                 if key not in self._offsets:
@@ -264,7 +264,7 @@ class Linker:
         return None
 
     def _buffers(self, plan: Plan) -> list[Buffer]:
-        buffers = [dma.buffer for dma in (plan.src, plan.src2, plan.dst) if dma is not None]
+        buffers = [dma.buffer for dma in (plan.source.dma, plan.second.dma, plan.result.dma) if dma is not None]
         if plan.kernel is not None and plan.kernel.source is not None:
             buffers.append(plan.kernel.source)
         return buffers
@@ -311,27 +311,27 @@ class Linker:
                 read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
         for places in readers.values():
             for rank, (i, side, dma) in enumerate(places):
-                self.plans[i] = self.plans[i].advise(side, self._hint(i, dma, rank, len(places)))
+                self.plans[i] = self.plans[i].on(side, hint=self._hint(i, dma, rank, len(places)))
         self._keep_what_is_read_again()
         if self.context.policy.between:
             self._keep_surfaces()
         for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
-            if plan.dst is not None and plan.dst_hint is None:
-                home: Any = self._key(plan.dst.buffer, number) or (plan.dst.buffer.name,)
-                self.plans[i] = plan.but(dst_hint=WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC)
+            if plan.result.dma is not None and plan.result.hint is None:
+                home: Any = self._key(plan.result.dma.buffer, number) or (plan.result.dma.buffer.name,)
+                self.plans[i] = plan.writing(hint=WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC)
 
     def _keep_surfaces(self) -> None:
         """Of a surface that is read in parts, no part but the last read is the last."""
         last: dict[str, int] = {}
         for i, plan in enumerate(self.plans):
-            last |= {dma.buffer.name: i for dma in (plan.src, plan.src2) if dma is not None}
+            last |= {dma.buffer.name: i for dma in (plan.source.dma, plan.second.dma) if dma is not None}
         for i, plan in enumerate(self.plans):
             for side in (SOURCE, SECOND):
-                dma, hint = plan.dma(side), plan.hint(side)
+                dma, hint = plan.operand(side).dma, plan.hint(side)
                 if dma is None or dma.buffer.name not in self.surfaces or last[dma.buffer.name] == i:
                     continue
                 if hint.cache is ReadHint.DEPRI:
-                    self.plans[i] = self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
+                    self.plans[i] = self.plans[i].on(side, hint=replace(hint, cache=ReadHint.ALLOC))
 
     def _keep_what_is_read_again(self) -> None:
         """A reader of scratch does not drop what a later task reads from another place on, in whole or in part."""
@@ -351,7 +351,7 @@ class Linker:
                 if any(
                     j > i and other != offset and (there is None or there.spans(walk)) for j, _, there, other in places
                 ):
-                    self.plans[i] = self.plans[i].advise(side, replace(hint, cache=ReadHint.ALLOC))
+                    self.plans[i] = self.plans[i].on(side, hint=replace(hint, cache=ReadHint.ALLOC))
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
@@ -364,8 +364,8 @@ class Linker:
                 hint = ReadHint.NOALLOC if key is None else ReadHint.DEPRI if again else ReadHint.DROP
                 task = writers[key] if plan.dtid is None and key is not None else plan.dtid
                 self.plans[i] = plan.but(kernel_hint=hint, dtid=task)
-            if plan.dst is not None:
-                writers[self._key(plan.dst.buffer, number)] = i
+            if plan.result.dma is not None:
+                writers[self._key(plan.result.dma.buffer, number)] = i
 
     def _settle_power(self) -> None:
         """Neural tasks behind a planar one have a category of their own where a product of two matrices is long (§4.3).
@@ -401,7 +401,7 @@ class Linker:
 
 def _sources(plan: Plan) -> list[tuple[str, Dma]]:
     """The sources of a task that it brings from DRAM, by side."""
-    walks = ((SOURCE, None if plan.src_staged else plan.src), (SECOND, plan.src2))
+    walks = ((SOURCE, None if plan.source.staged else plan.source.dma), (SECOND, plan.second.dma))
     return [(side, dma) for side, dma in walks if dma is not None]
 
 

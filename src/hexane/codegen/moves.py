@@ -114,13 +114,13 @@ def _boxes(*walks: Walk) -> list[Box] | None:
 
 def walk_of(plan: Plan, side: str) -> Walk | None:
     """Bytes that a side of a task touches; None where its walk is not a plain one."""
-    dma = plan.dma(side)
-    if dma is None or dma.interleave != 1 or plan.src_staged or plan.dst_staged:
+    dma = plan.operand(side).dma
+    if dma is None or dma.interleave != 1 or plan.source.staged or plan.result.staged:
         return None
     if side == RESULT:
-        apart = plan.kind.reduces or plan.transpose_out
+        apart = plan.kind.reduces or plan.result.transposed
     else:
-        apart = plan.transpose1 if side == SOURCE else plan.transpose2 or plan.kind is PeKind.SCALE_SHIFT
+        apart = plan.source.transposed if side == SOURCE else plan.second.transposed or plan.kind is PeKind.SCALE_SHIFT
     if apart:
         return None
     g, d, c, h, w = operand_of(plan, side).extents
@@ -158,7 +158,7 @@ class Same:
 
     def moved(self, plan: Plan, side: str) -> Dma | None:
         """The side's DMA in the other buffer (its name is left), None where it reaches further or has no even steps."""
-        dma, walk = plan.dma(side), walk_of(plan, side)
+        dma, walk = plan.operand(side).dma, walk_of(plan, side)
         if dma is None or walk is None or walk.start < self.there.start or walk.end > self.there.end:
             return None
         if self.piece is not None:
@@ -230,7 +230,7 @@ class BufferUses:
         self.users: dict[Key, list[tuple[int, str]]] = defaultdict(list)
         for index, plan in enumerate(self.plans):
             for side in SIDES:
-                if (dma := plan.dma(side)) is not None:
+                if (dma := plan.operand(side).dma) is not None:
                     self.users[self.key(index, dma.buffer)].append((index, side))
             if plan.kernel is not None and plan.kernel.source is not None:
                 self.users[self.key(index, plan.kernel.source)].append((index, "kernel"))
@@ -244,13 +244,18 @@ class BufferUses:
         plan = self.plans[index]
         if plan.unit != "NE" or not plan.mac.plain_copy or plan.out_trans or plan.kernel is not None or plan.holds:
             return False
-        if plan.post_scale != 1.0 or plan.acc_bias or plan.in_format is not plan.out_format or plan.dtid is not None:
+        if (
+            plan.post_scale != 1.0
+            or plan.acc_bias
+            or plan.source.element is not plan.result.element
+            or plan.dtid is not None
+        ):
             return False
         if (
-            plan.src is None
-            or plan.dst is None
-            or plan.src_staged
-            or plan.dst_staged
+            plan.source.dma is None
+            or plan.result.dma is None
+            or plan.source.staged
+            or plan.result.staged
             or plan.streams
             or plan.streams_in
         ):
@@ -266,10 +271,14 @@ class BufferUses:
         """Make do without a copy if that is possible."""
         plan = self.plans[index]
         source, target = walk_of(plan, SOURCE), walk_of(plan, RESULT)
-        assert plan.src is not None and plan.dst is not None
-        if source is None or target is None or Space.CONST in (plan.src.buffer.space, plan.dst.buffer.space):
+        assert plan.source.dma is not None and plan.result.dma is not None
+        if (
+            source is None
+            or target is None
+            or Space.CONST in (plan.source.dma.buffer.space, plan.result.dma.buffer.space)
+        ):
             return False
-        a, b = self.key(index, plan.src.buffer), self.key(index, plan.dst.buffer)
+        a, b = self.key(index, plan.source.dma.buffer), self.key(index, plan.result.dma.buffer)
         if a == b:
             return False
         return self._read_there(index, a, b, Same(target, source, self.on.strided_moves)) or self._written_here(
@@ -328,7 +337,7 @@ class BufferUses:
                 kernel = replace(plan.kernel, source=new[1], offset=plan.kernel.offset + dma)
                 plan = plan.but(kernel=kernel)
             else:
-                plan = plan.walk(side, replace(dma, buffer=new[1]))
+                plan = plan.on(side, dma=replace(dma, buffer=new[1]))
             if same.piece is None and plan.evidence is not Evidence.INFERRED:
                 plan = plan.inferred(BY_STRIDES)
             self.plans[other] = plan
@@ -356,8 +365,8 @@ class BufferUses:
             if side == "kernel":
                 assert plan.kernel is not None
                 self.plans[other] = plan.but(kernel=replace(plan.kernel, source=shared))
-            elif (dma := plan.dma(side)) is not None:
-                self.plans[other] = plan.walk(side, replace(dma, buffer=shared))
+            elif (dma := plan.operand(side).dma) is not None:
+                self.plans[other] = plan.on(side, dma=replace(dma, buffer=shared))
         self.users[-1, shared] = self.users.pop(key)
         return (-1, shared)
 

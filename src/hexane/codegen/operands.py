@@ -85,24 +85,30 @@ def _turned(extents: Extents, transposed: bool) -> Extents:
 
 
 def _source(plan: Plan, index: int) -> TaskOperand:
-    by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM) and not plan.src_staged
+    by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM) and not plan.source.staged
     return TaskOperand(
         index,
         SOURCE,
-        _turned(read_extents(plan, plan.broadcast1), plan.transpose1),
-        plan.in_format.bytes,
-        plan.src if by_dma else None,
-        plan.source,
+        _turned(read_extents(plan, plan.source.broadcast), plan.source.transposed),
+        plan.source.element.bytes,
+        plan.source.dma if by_dma else None,
+        plan.source.region,
         plan.reads.type is SourceType.DMA_STREAM,
     )
 
 
 def _second(plan: Plan, index: int) -> TaskOperand:
-    extents = read_extents(plan, plan.broadcast2)
+    extents = read_extents(plan, plan.second.broadcast)
     if plan.kind is PeKind.SCALE_SHIFT:
         extents = extents._replace(d=1, h=2, w=1)
     return TaskOperand(
-        index, SECOND, _turned(extents, plan.transpose2), 2, plan.src2, plan.source2, passes=plan.src2 is not None
+        index,
+        SECOND,
+        _turned(extents, plan.second.transposed),
+        2,
+        plan.second.dma,
+        plan.second.region,
+        passes=plan.second.dma is not None,
     )
 
 
@@ -113,10 +119,10 @@ def result_of(plan: Plan, index: int) -> TaskOperand:
     return TaskOperand(
         index,
         RESULT,
-        _turned(extents, plan.out_trans or plan.transpose_out),
-        plan.out_format.bytes,
-        None if plan.dst_staged else plan.dst,
-        plan.result,
+        _turned(extents, plan.out_trans or plan.result.transposed),
+        plan.result.element.bytes,
+        None if plan.result.staged else plan.result.dma,
+        plan.result.region,
         plan.writes.type is ResultType.DMA_STREAM,
     )
 
@@ -126,7 +132,7 @@ def stays_in_l2(plan: Plan, end: TaskOperand) -> bool:
     if end.side == RESULT:
         return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
     if end.side == SECOND:
-        return plan.src2 is None
+        return plan.second.dma is None
     return plan.reads.type is not SourceType.DMA_STREAM
 
 

@@ -37,9 +37,6 @@ from hexane.isa import channels
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
 """The sides of a task."""
 
-WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
-"""The field of each with its walk through DRAM."""
-
 OWN_DMA = "a broadcast operand by its own DMA"
 """The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
 
@@ -142,6 +139,51 @@ class TaskKernel:
         return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 
+class Operand(NamedTuple):
+    """What a task reads: where it stands in DRAM and in L2, and how it is walked.
+
+    ``after`` is what it waits for besides, where each source says its own. ``staged``: the consumer of a staging pair,
+    whose walk is kept while its DMA is off.
+    """
+
+    dma: Dma | None = None
+    region: Region = Region()
+    element: Element = Element.FP16
+    broadcast: Axes = Axes.NONE
+    transposed: bool = False
+    hint: Hint = UNHINTED
+    after: After = After.NOTHING
+    staged: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """True where the task brings it from DRAM."""
+        return self.dma is not None and not self.staged
+
+
+class Result(NamedTuple):
+    """What a task writes: where it stands in DRAM and in L2. ``reader`` is the last that read the place in DRAM.
+
+    ``staged``: the producer of a staging pair.
+    """
+
+    dma: Dma | None = None
+    region: Region = Region()
+    element: Element = Element.FP16
+    transposed: bool = False
+    hint: WriteHint | None = None
+    reader: EarlierReader | None = None
+    staged: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """True where the task sends it to DRAM."""
+        return self.dma is not None and not self.staged
+
+
+NO_OPERAND, NO_RESULT = Operand(), Result()
+
+
 @dataclass(eq=False, frozen=True)
 class Plan:
     """One task. Defaults are the values of a register that the task has no use for; a plan equals itself alone.
@@ -158,8 +200,6 @@ class Plan:
     hout: int = 0
     cout: int = 0
     dout: int = 0
-    in_format: Element = Element.FP16
-    out_format: Element = Element.FP16
     kw: int = 1
     kh: int = 1
     sx: int = 1
@@ -173,11 +213,6 @@ class Plan:
     pairs: bool = False  # ElemMultMode
     tile: int = 0  # 0: the whole output height
     patch: tuple[int, int] = (0, 0)
-    broadcast1: Axes = Axes.NONE
-    broadcast2: Axes = Axes.NONE
-    transpose1: bool = False
-    transpose2: bool = False
-    transpose_out: bool = False
     small_source: bool = False
     kind: PeKind = PeKind.NE_TASK
     shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
@@ -187,26 +222,14 @@ class Plan:
     double_buffer: bool = False
     out_trans: bool = False
     power_category: int = 0  # for power estimation
-    # DRAM side
-    src: Dma | None = None
-    src_hint: Hint = UNHINTED
-    src2: Dma | None = None
-    src2_hint: Hint = UNHINTED
-    src_staged: bool = False  # consumer of a staging pair: the walk is kept, the DMA is off
-    dst: Dma | None = None
-    dst_hint: WriteHint | None = None
-    dst_after: EarlierReader | None = None  # the last to read the place that is written
-    dst_staged: bool = False
-    # L2 side
+    # operands
+    source: Operand = NO_OPERAND
+    second: Operand = NO_OPERAND
+    result: Result = NO_RESULT
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
     pad_lowest: bool = False  # padding reads as the most negative number
     reads: Reads = IN_L2
-    first_after: After = After.NOTHING  # what source 1 waits for besides, where each source says its own
-    second_after: After = After.NOTHING  # and source 2
-    source: Region = Region()
-    source2: Region = Region()
     writes: Writes = STAYS
-    result: Region = Region()
     # planar engine
     pe: Planar = COPY
     bias: float = 0.0  # this and the next three are rounded to fp16
@@ -254,29 +277,29 @@ class Plan:
         """The same task, of which no program of Apple's is an example; ``note`` says what of it."""
         return self.but(evidence=Evidence.INFERRED, note=note)
 
-    def dma(self, side: str) -> Dma | None:
-        """The walk of a side through DRAM; None where it has none. A staged side keeps its walk."""
-        return self.src if side == SOURCE else self.src2 if side == SECOND else self.dst
+    def reading(self, **changes: Any) -> Plan:
+        """The same task with another first source; ValueError for a field that there is not, as of the next two."""
+        return self.but(source=self.source._replace(**changes))
 
-    def region(self, side: str) -> Region:
-        """The region of a side in L2."""
-        return self.source if side == SOURCE else self.source2 if side == SECOND else self.result
+    def against(self, **changes: Any) -> Plan:
+        """The same task with another second source."""
+        return self.but(second=self.second._replace(**changes))
+
+    def writing(self, **changes: Any) -> Plan:
+        """The same task with another result."""
+        return self.but(result=self.result._replace(**changes))
+
+    def operand(self, side: str) -> Operand | Result:
+        """What is on a side."""
+        return self.source if side == SOURCE else self.second if side == SECOND else self.result
 
     def hint(self, side: str) -> Hint:
         """The cache hint of a source."""
-        return self.src2_hint if side == SECOND else self.src_hint
+        return self.second.hint if side == SECOND else self.source.hint
 
-    def walk(self, side: str, dma: Dma | None) -> Plan:
-        """The same with a side elsewhere in DRAM, or nowhere."""
-        return self.but(**{WALKS[side]: dma})
-
-    def put(self, side: str, region: Region) -> Plan:
-        """The same with a side elsewhere in L2."""
-        return self.but(**{side: region})
-
-    def advise(self, side: str, hint: Hint) -> Plan:
-        """The same with a cache hint for a source."""
-        return self.but(**{"src2_hint" if side == SECOND else "src_hint": hint})
+    def on(self, side: str, **changes: Any) -> Plan:
+        """The same task with another operand on a side."""
+        return (self.reading if side == SOURCE else self.against if side == SECOND else self.writing)(**changes)
 
 
 FIELDS = len(fields(Plan))

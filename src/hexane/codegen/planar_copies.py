@@ -43,8 +43,8 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
             if copy_plan is not None and _is_cheaper(copy_plan, plan, prices):
                 _put(program, index, copy_plan)
                 count += 1
-        if plan.dst is not None:
-            key = program.key(index, plan.dst.buffer)
+        if plan.result.dma is not None:
+            key = program.key(index, plan.result.dma.buffer)
             if not writes_clean:
                 dirty.add(key)
                 clean.discard(key)
@@ -63,13 +63,13 @@ def _is_cheaper(replacement: Plan, plan: Plan, prices: Prices) -> bool:
 
 def _inside(plan: Plan) -> Plan:
     """The copy from L2 to L2."""
-    return plan.but(src=None, dst=None)
+    return plan.reading(dma=None).writing(dma=None)
 
 
 def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
     """True where a task's result has neither -0 nor NaN, whatever the network's inputs are."""
     plan = program.plans[index]
-    if plan.out_format is not Element.FP16 or plan.in_format is not Element.FP16:
+    if plan.result.element is not Element.FP16 or plan.source.element is not Element.FP16:
         return False
     if plan.unit == "PE":
         return True
@@ -77,11 +77,11 @@ def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
         return False
     if plan.mac.op is NeOp.SUM:
         return True
-    if plan.mac.op is not NeOp.BYPASS or plan.acc_bias or plan.src is None:
+    if plan.mac.op is not NeOp.BYPASS or plan.acc_bias or plan.source.dma is None:
         return False
-    if plan.src.buffer.space is Space.CONST:
-        return _is_plain(program.fragments[program.fragment_of[index]].constants, plan.src.buffer.name)
-    return program.key(index, plan.src.buffer) in clean
+    if plan.source.dma.buffer.space is Space.CONST:
+        return _is_plain(program.fragments[program.fragment_of[index]].constants, plan.source.dma.buffer.name)
+    return program.key(index, plan.source.dma.buffer) in clean
 
 
 def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
@@ -93,7 +93,9 @@ def _planar(target: Target, plan: Plan) -> Plan | None:
     """The same copy by the planar engine; None where no task of it fits."""
     planar = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
     try:
-        planar, end = tasks.pe_source(planar.but(src=plan.src, dst=plan.dst, op=plan.op), 0)
+        planar, end = tasks.pe_source(
+            planar.reading(dma=plan.source.dma).writing(dma=plan.result.dma).but(op=plan.op), 0
+        )
         return tasks.fit_pe(target, tasks.streams_out(target, planar, end)).inferred(NOTE)
     except UnsupportedError:
         return None

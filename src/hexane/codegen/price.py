@@ -25,7 +25,7 @@ KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
 def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     """Facts of the task of this plan on this generation, as far as its cost goes."""
     neural = plan.unit == "NE"
-    staged_result = plan.dst is None or plan.dst_staged
+    staged_result = plan.result.dma is None or plan.result.staged
     kernel = plan.kernel if neural else None
     alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
     after = plan.reads.after
@@ -44,8 +44,8 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         hout=plan.hout,
         cout=plan.cout,
         groups=plan.groups,
-        in_width=plan.in_format.bytes,
-        out_width=plan.out_format.bytes,
+        in_width=plan.source.element.bytes,
+        out_width=plan.result.element.bytes,
         kh=plan.kh,
         kw=plan.kw,
         stride=plan.sx,
@@ -76,13 +76,13 @@ def _stored(plan: Plan) -> str:
 
 
 def _read_bytes(plan: Plan) -> float | None:
-    first, second = plan.src is not None and not plan.src_staged, plan.src2 is not None
+    first, second = plan.source.moves, plan.second.dma is not None
     if not first and not second:
         return None
-    total = prod(read_extents(plan, plan.broadcast1)) if first else 0
+    total = prod(read_extents(plan, plan.source.broadcast)) if first else 0
     if second and plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY):
-        total += prod(read_extents(plan, plan.broadcast2))
-    return float(total * plan.in_format.bytes)
+        total += prod(read_extents(plan, plan.second.broadcast))
+    return float(total * plan.source.element.bytes)
 
 
 def price_us(plans: Sequence[Plan], chip: Chip) -> float:

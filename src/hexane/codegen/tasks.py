@@ -60,21 +60,21 @@ MOST_STACK_LOG2 = 3
 """Work units that a core takes one above the other, at most eight."""
 
 
-def copy_plan(target: Target, c: int, h: int, w: int, *, out_trans: bool = False, **settings: Any) -> Plan:
+def copy_plan(
+    target: Target, c: int, h: int, w: int, *, out_trans: bool = False, element: Element = Element.FP16, **settings: Any
+) -> Plan:
     """An NE bypass copy, with other fields of the plan; eight-bit sources have BinaryPoint 0 and no kernel format.
 
     Source: docs/reference/engine-h13.md 8.2.
     """
-    mac = MAC_COPY
-    if settings.get("in_format", Element.FP16) is not Element.FP16:
-        mac, settings["kernel_format"] = MAC_COPY_BYTES, NO_KERNEL
     cores, inputs, group = transposing_cores_log2(w) if out_trans else cores_log2(c), 1, 0
     if out_trans and inputs_per_core(target, c) > 1:
         cores, inputs = MOST_CORES_LOG2, inputs_per_core(target, c)
         group = ceil_log2(inputs)
-    return Plan(
-        "NE", w=w, h=h, c=c, unicast=inputs, mac=mac, out_trans=out_trans, cores_log2=cores, ocg=group, **settings
-    )
+    plan = Plan("NE", w=w, h=h, c=c, unicast=inputs, mac=MAC_COPY, out_trans=out_trans, cores_log2=cores, **settings)
+    if element is not Element.FP16:
+        plan = plan.reading(element=element).but(mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
+    return plan.but(ocg=group) if group else plan
 
 
 def lanes_of(plan: Plan) -> int:
@@ -87,11 +87,11 @@ def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
     A kernel taller than its step reads rows of the border too.
     """
     total = 0
-    if plan.src is not None and not plan.src_staged:
+    if plan.source.dma is not None and not plan.source.staged:
         rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.sy + plan.kh)
-        total += bursts(plan.src, Extents(plan.groups, 1, plan.c, rows, plan.w))
-    if plan.dst is not None and not plan.dst_staged:
-        total += bursts(plan.dst, result_of(plan, 0).extents)
+        total += bursts(plan.source.dma, Extents(plan.groups, 1, plan.c, rows, plan.w))
+    if plan.result.dma is not None and not plan.result.staged:
+        total += bursts(plan.result.dma, result_of(plan, 0).extents)
     if total and not alone and plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total
@@ -100,7 +100,7 @@ def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
 def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
     kernel_bytes = max(plan.kernel.sizes) if plan.kernel is not None else 0
-    if weighted and plan.dst is not None and plan.dst.interleave > 1:
+    if weighted and plan.result.dma is not None and plan.result.dma.interleave > 1:
         s = largest_shape(plan.wout, plan.hout)
         return plan.but(shape=(s, s, s))  # pixels side by side: whole patches (M4, 32x32)
     if weighted and is_small_source(target, plan.wout, plan.hout, kernel_bytes):
@@ -111,18 +111,18 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
         return plan.but(small_source=True, shape=(s, s, s))
     if plan.kernel_format.binary:
         return plan.but(shape=(0, 0, 0))  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
-    by_dma = plan.src is not None and not plan.src_staged
+    by_dma = plan.source.moves
     if (
         plan.out_trans
         and plan.unicast
         and by_dma
-        and not (target.choices.shared_inputs and plan.in_format is Element.UINT8)
+        and not (target.choices.shared_inputs and plan.source.element is Element.UINT8)
     ):
-        interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
+        interleaved = plan.result.dma is not None and plan.result.dma.interleave > 1 and not plan.result.staged
         return plan.but(shape=transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved))
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
-    narrow = plan.in_format is Element.UINT8 and plan.out_format is Element.UINT8
+    narrow = plan.source.element is Element.UINT8 and plan.result.element is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
     fat_tile, stack = plan.fat_tile, plan.stack_log2
     if fat_tile:
@@ -144,9 +144,9 @@ def _stacks(target: Target, plan: Plan) -> bool:
     """True where few cores get several work units each: copies, tables and maxima to DRAM, tables of several cores."""
     if not target.choices.stacks_units or plan.out_trans or plan.mac.op not in (NeOp.BYPASS, NeOp.MAXIMUM):
         return False
-    if plan.cores_log2 == MOST_CORES_LOG2 or plan.in_format is not Element.FP16 or plan.groups > 1:
+    if plan.cores_log2 == MOST_CORES_LOG2 or plan.source.element is not Element.FP16 or plan.groups > 1:
         return False
-    leaves = plan.dst is not None and not plan.dst_staged
+    leaves = plan.result.moves
     return leaves or (plan.cores_log2 > 0 and plan.mac.nonlinear is NeNonlinear.TABLE)
 
 
@@ -178,8 +178,8 @@ def result_rows_bytes(target: Target, plan: Plan) -> int:
 
 def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> Placed:
     """Source of an NE task by DMA at ``base``: tile height, window, pad, with the end of its region (§7)."""
-    assert plan.src is not None
-    element = plan.src.element
+    assert plan.source.dma is not None
+    element = plan.source.dma.element
     wide = plan.fat_tile and plan.unicast > 0
     if keep:
         channel = l2.channel_stride(plan.w, element)
@@ -190,7 +190,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         channel = l2.ne_window(plan.w, element, pixels=pixels + align(plan.kw - 1, 8) * stride * plan.ox)
     row = plan.c * channel
     rows, tile, again = plan.h, plan.tile, plan.read_rows
-    streams = plan.dst is not None
+    streams = plan.result.dma is not None
     result = result_rows_bytes(target, plan) if streams else 0
     transposed = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
@@ -226,7 +226,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
             else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's L2 buffer"
         )
     source, reads = l2.dma_region(base, plan.c, channel, pad), by_dma(after, keep=keep)
-    return plan.but(source=source, reads=reads, tile=tile, read_rows=again), base + rows * (row + pad)
+    return plan.reading(region=source).but(reads=reads, tile=tile, read_rows=again), base + rows * (row + pad)
 
 
 def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
@@ -237,7 +237,7 @@ def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     else:
         result_row = plan.cout * l2.channel_stride(min(plan.wout * plan.ox, 128))
     buffer_rows = 1 if bypass else patch if plan.unicast else 2 * patch
-    if plan.dst is None:
+    if plan.result.dma is None:
         buffer_rows = 0
     tile = _tile_height(plan, row, buffer_rows * result_row, 1 if bypass else patch, target.limits.l2_bytes - base)
     if tile <= 0:
@@ -269,17 +269,17 @@ def pe_source(
     plan: Plan, base: int, *, keep: bool = False, after: After = STARTS, operands: int | None = None
 ) -> Placed:
     """First operand of a PE task by DMA at ``base``, with the task's patch, and the end of its region."""
-    assert plan.src is not None
+    assert plan.source.dma is not None
     reduction = plan.kind.reduces
     patch = pe_patch(plan.w, plan.h, operands=operands or _operands(plan))
-    element = plan.src.element
+    element = plan.source.dma.element
     channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, patch[0], element)
     block = plan.c * channel
     row = plan.d * block
     pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, resident=keep)
     group = plan.d * block
     source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
-    return plan.but(patch=patch, source=source, reads=by_dma(after, keep=keep)), base + plan.h * (row + pad)
+    return plan.reading(region=source).but(patch=patch, reads=by_dma(after, keep=keep)), base + plan.h * (row + pad)
 
 
 def streams_out(
@@ -287,12 +287,12 @@ def streams_out(
 ) -> Plan:
     """Result by DMA: the automatic buffer, or explicit strides of one strip for streamed widths (§7.4)."""
     after = result_after(plan) if after is None else after
-    assert plan.dst is not None
+    assert plan.result.dma is not None
     if explicit is None:
         explicit = plan.wout * plan.ox > 128 and (
             plan.shape[2] > 0 if plan.unit == "NE" and not plan.out_trans else plan.unit == "PE" and plan.patch[0] == 5
         )
-        explicit = explicit and plan.dst.interleave == 1
+        explicit = explicit and plan.result.dma.interleave == 1
         if plan.unit == "PE" and plan.wout <= 256:
             explicit = False
     result = Region(base)
@@ -306,7 +306,7 @@ def streams_out(
     elif explicit:
         block = plan.cout * 0x40
         result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
-    return plan.but(result=result, writes=Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after))
+    return plan.writing(region=result).but(writes=Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after))
 
 
 def _operands(plan: Plan) -> int:
@@ -317,7 +317,7 @@ def _operands(plan: Plan) -> int:
 def stays(plan: Plan, region: Region, *, after: After | None = None) -> Plan:
     """Result that stays in L2, which the next task needs unless it is staged."""
     writes = Writes(after=result_after(plan) if after is None else after)
-    return plan.but(result=region, holds=not plan.dst_staged, writes=writes)
+    return plan.writing(region=region).but(holds=not plan.result.staged, writes=writes)
 
 
 def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> Plan:
@@ -325,19 +325,23 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second
     patch = plan.patch
     if plan.unit == "PE" and patch == (0, 0):
         patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
-    return plan.but(source=region, reads=Reads(after=after), source2=second or plan.source2, patch=patch)
+    return (
+        plan.reading(region=region)
+        .against(region=second or plan.second.region)
+        .but(reads=Reads(after=after), patch=patch)
+    )
 
 
 def fit_pe(target: Target, plan: Plan) -> Plan:
     """Cut a PE task in height when its regions exceed L2: 32 rows, fewer where they do not fit (INFERRED)."""
     patch = 1 << plan.patch[1]
-    result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
+    result_row = plan.result.region.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
     first = plan.reads.type is not SourceType.RESIDENT
-    second = plan.src2 is not None
-    rows = [plan.source.row] * first + [plan.source2.row] * second
+    second = plan.second.dma is not None
+    rows = [plan.source.region.row] * first + [plan.second.region.row] * second
     if not rows:
         return plan
-    low = plan.source.base if first else plan.source2.base
+    low = plan.source.region.base if first else plan.second.region.base
     reduction = plan.kind.reduces
     result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
     if low + plan.h * sum(rows) + result + 0x40 <= target.limits.l2_bytes:
@@ -353,12 +357,12 @@ def fit_pe(target: Target, plan: Plan) -> Plan:
         raise UnsupportedError(
             f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
-    tile, operand = min(tile, plan.h, PLANAR_TILE), plan.source2
+    tile, operand = min(tile, plan.h, PLANAR_TILE), plan.second.region
     end = low + tile * rows[0]
     if first and second:
         operand = operand.at(l2.second_operand_base(end))
         end = operand.base + tile * operand.row
-    plan = plan.but(tile=tile, source2=operand, result=plan.result.at(end))
+    plan = plan.against(region=operand).writing(region=plan.result.region.at(end)).but(tile=tile)
     return plan.inferred("tile height of a planar task") if tile < PLANAR_TILE else plan
 
 

@@ -42,17 +42,17 @@ def _tasks(number: int, segment: Segment, writers: dict[str, str]) -> tuple[list
     for index, plan in enumerate(segment.plans):
         name = f"{number}.{index}"
         nodes.append(f"{_quoted(name)} [label={_quoted(chr(10).join(_facts(index, plan)))}];")
-        for walk, region in ((plan.src, plan.source), (plan.src2, plan.source2)):
-            if walk is not None and not (plan.src_staged and walk is plan.src):
+        for walk, region in ((plan.source.dma, plan.source.region), (plan.second.dma, plan.second.region)):
+            if walk is not None and not (plan.source.staged and walk is plan.source.dma):
                 edges += _edge(writers, walk.buffer.name, name, constant=walk.buffer.space is Space.CONST)
             elif region.base in in_l2:
                 edges.append(f"{_quoted(in_l2[region.base])} -> {_quoted(name)} [style=dashed, label=L2];")
         if plan.kernel is not None and plan.kernel.source is not None:
             edges += _edge(writers, plan.kernel.source.name, name)
-        if plan.dst is not None and not plan.dst_staged:
-            writers[plan.dst.buffer.name] = name
+        if plan.result.dma is not None and not plan.result.staged:
+            writers[plan.result.dma.buffer.name] = name
         else:
-            in_l2[plan.result.base] = name
+            in_l2[plan.result.region.base] = name
     return nodes, edges
 
 

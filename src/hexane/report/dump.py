@@ -62,9 +62,9 @@ def memory_table(program: Program) -> str:
         for index, plan in enumerate(segment.plans):
             ends = []
             for name, walk, region in (
-                ("source", plan.src, plan.source),
-                ("source 2", plan.src2, plan.source2),
-                ("result", plan.dst, plan.result),
+                ("source", plan.source.dma, plan.source.region),
+                ("source 2", plan.second.dma, plan.second.region),
+                ("result", plan.result.dma, plan.result.region),
             ):
                 place = f"{walk.buffer.space.name.lower()} {walk.buffer.name!r} + {walk.offset:#x}, " if walk else ""
                 if walk is not None or region.base or name != "source 2":

@@ -105,8 +105,8 @@ class StripeAnalysis:
         for i, plan in enumerate(self.plans):
             if plan.kernel is not None and plan.kernel.source is not None:
                 pinned.add(self.identity(plan.kernel.source, i))
-            if plan.src_staged or plan.dst_staged:
-                walks = (dma for dma in (plan.src, plan.src2, plan.dst) if dma is not None)
+            if plan.source.staged or plan.result.staged:
+                walks = (dma for dma in (plan.source.dma, plan.second.dma, plan.result.dma) if dma is not None)
                 pinned.update(self.identity(dma.buffer, i) for dma in walks)
             for end, key in self.walks[i]:
                 found.setdefault(key, []).append(end)

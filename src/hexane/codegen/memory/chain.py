@@ -130,7 +130,7 @@ class ChainTasks:
             for side in (SOURCE, SECOND, RESULT):
                 use = self.uses.get((index, side))
                 if use is not None:
-                    plan = plan.put(side, plan.region(side).at(use[0].base + use[1]))
+                    plan = plan.on(side, region=plan.operand(side).region.at(use[0].base + use[1]))
             self.plans[index] = plan if index in self.apart else self._streams(index, plan, places)
         for index in self.apart:
             self._kernel_apart(index, places)
@@ -138,8 +138,8 @@ class ChainTasks:
         wait(self.plans)
         for index, (plan, after) in enumerate(zip(self.plans, self.plans[1:])):
             waits = after.reads.type is not SourceType.RESIDENT or after.reads.after or takes_kernel(after, plan)
-            beside = plan.unit != after.unit and not waits and after.src2 is None
-            self.plans[index] = plan.but(holds=not plan.dst_staged, goes_beside=beside)
+            beside = plan.unit != after.unit and not waits and after.second.dma is None
+            self.plans[index] = plan.but(holds=not plan.result.staged, goes_beside=beside)
         first = self.plans[0]
         reads, writes = replace(first.reads, after=After.ANYTHING), replace(first.writes, after=After.ANYTHING)
         self.plans[0] = first.but(reads=reads, writes=writes)
@@ -160,11 +160,11 @@ class ChainTasks:
         """Places of streamed operands behind all that is live: sources, then the result."""
         at = max((p.stays[0].base + p.size for p in places if p.first <= index <= p.last), default=0)
         for end in operands_of(plan, index):
-            if (index, end.side) in self.uses or (end.side == SECOND and plan.src2 is None):
+            if (index, end.side) in self.uses or (end.side == SECOND and plan.second.dma is None):
                 continue
             if end.side == SECOND and plan.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
-            plan = plan.put(end.side, end.region.at(at))
+            plan = plan.on(end.side, region=end.region.at(at))
             at += align(held(plan, end), l2.UNIT)
         if at > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
@@ -176,8 +176,8 @@ class ChainTasks:
         last = next((i for i in rest if is_kernel(self.plans[i])), index)
         at = max((p.stays[0].base + p.size for p in places if p.first <= last and p.last >= index), default=0)
         if last > index:
-            at = max(at, self.plans[last].result.base + KERNEL_BUFFER)
-        self.plans[index] = plan.put(RESULT, plan.result.at(at))
+            at = max(at, self.plans[last].result.region.base + KERNEL_BUFFER)
+        self.plans[index] = plan.on(RESULT, region=plan.result.region.at(at))
         if at + KERNEL_BUFFER > self.room:
             raise UnsupportedError("a chain whose tasks do not fit the engine's L2 buffer", code=Reason.MEMORY)
 
@@ -186,7 +186,7 @@ class ChainTasks:
         latest: dict[str, int] = {}
         for index, plan in enumerate(self.plans):
             for unit, flag in FOLLOWS.items():
-                if flag not in plan.reads.after | plan.second_after:
+                if flag not in plan.reads.after | plan.second.after:
                     continue
                 before = latest[unit]
                 mine, theirs = touched(plan, index), touched(self.plans[before], before)
@@ -194,18 +194,18 @@ class ChainTasks:
                 same = all(places) and places[0].root is places[1].root  # type: ignore[union-attr]
                 if not same and meets(mine.result, theirs.sources):
                     reads = replace(plan.reads, after=plan.reads.after & ~flag)
-                    self.plans[index] = plan = plan.but(reads=reads, second_after=plan.second_after & ~flag)
+                    self.plans[index] = plan = plan.against(after=plan.second.after & ~flag).but(reads=reads)
             latest[plan.unit] = index
 
 
 def is_kernel(plan: Plan) -> bool:
     """True where a task writes a kernel to scratch."""
-    return plan.dst is not None and plan.dst.interleave > 1
+    return plan.result.dma is not None and plan.result.dma.interleave > 1
 
 
 def takes_kernel(plan: Plan, writer: Plan) -> bool:
     """True where a task's kernel is what another writes."""
-    return plan.kernel is not None and writer.dst is not None and plan.kernel.source == writer.dst.buffer
+    return plan.kernel is not None and writer.result.dma is not None and plan.kernel.source == writer.result.dma.buffer
 
 
 def wait(plans: list[Plan]) -> None:
@@ -215,7 +215,7 @@ def wait(plans: list[Plan]) -> None:
     beside: set[str] = set()  # units whose last task the other unit's goes beside, for which nobody has waited
     for i, plan in enumerate(plans):
         mine = touched(plan, i)
-        follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second_after}
+        follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second.after}
         if i:
             reads, writes = _waits(plan, mine, latest, finished | follows | beside - {plan.unit})
             plans[i] = plan = plan.but(
@@ -237,7 +237,7 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], settled: set[s
             continue
         source, result = FLAGS[unit]
         for place, box in enumerate(mine.sources):
-            by_dma = plan.src2 is not None if place else plan.reads.type in LOADS
+            by_dma = plan.second.dma is not None if place else plan.reads.type in LOADS
             if meets(box, [before.result]):
                 reads |= result
             if unit != plan.unit and meets(box, before.sources if by_dma else before.kept):

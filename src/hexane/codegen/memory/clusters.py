@@ -66,7 +66,7 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
     """First and last index of every run of tasks that meet in L2: groups, with staging pairs and strips between."""
     first = 0
     for i, plan in enumerate(plans):
-        if i == len(plans) - 1 or not (plan.holds or plan.dst_staged or plan.streams):
+        if i == len(plans) - 1 or not (plan.holds or plan.result.staged or plan.streams):
             yield first, i
             first = i + 1
 

@@ -10,7 +10,7 @@ from hexane.cached import cached_property
 from hexane.codegen.memory import streaming
 from hexane.codegen.memory.traffic import Cost, Price, moved_bytes
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held, operands_of, stays_in_l2
-from hexane.codegen.plan import WALKS, Plan
+from hexane.codegen.plan import Plan
 
 OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
 """Side of a task -> its bit in a set of operands that are in L2 alone."""
@@ -100,8 +100,10 @@ class FactCache:
         facts = self.of(plan)
         if off not in facts.without:
             moves = facts.moves | {side: 0 for side, bit in OFF.items() if off & bit}
-            less = facts.without[off] = plan.but(**{WALKS[side]: None for side, bit in OFF.items() if off & bit})
-            self.of(less).moves = moves
+            for side, bit in OFF.items():
+                plan = plan.on(side, dma=None) if off & bit else plan
+            facts.without[off] = plan
+            self.of(plan).moves = moves
         return facts.without[off]
 
     def costs_of(self, plans: Sequence[Plan], price: Price) -> list[Cost]:

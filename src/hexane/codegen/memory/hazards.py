@@ -100,7 +100,7 @@ def _waits(
         if before is None or unit in finished:
             continue
         for place, box in enumerate(mine.sources):
-            by_dma = not resident if place == 0 else plan.src2 is not None
+            by_dma = not resident if place == 0 else plan.second.dma is not None
             if meets(box, [before.result]):
                 reads |= result
             if meets(box, before.sources if by_dma else before.kept):
@@ -193,9 +193,9 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
         if more and not sources_apart:
             plan = plan.but(reads=plan.reads.waiting(more))
         elif more and part.end.side == SECOND:
-            plan = plan.but(second_after=plan.second_after | more)
+            plan = plan.against(after=plan.second.after | more)
         elif more:
-            plan = plan.but(first_after=plan.first_after | more)
+            plan = plan.reading(after=plan.source.after | more)
         sent = _joined(sent, _settled(_joined(after, more)))
     sent = _joined(sent, _settled(plan.writes.after))
     more = After.NOTHING
@@ -223,18 +223,18 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
     if side == SOURCE:
         if plan.reads.type is SourceType.STRIPS:
             return FLAGS[before][1]
-        second = plan.kind in TWO_OPERANDS and plan.src2 is None
+        second = plan.kind in TWO_OPERANDS and plan.second.dma is None
         if sources_apart and second and plan.reads.type is not SourceType.RESIDENT:
             after &= ~RESULTS  # the second source says those
-        return _joined(after, plan.first_after)
+        return _joined(after, plan.source.after)
     if sources_apart:
-        after &= After.ANYTHING if plan.src2 is not None else RESULTS
-    return _joined(after, plan.second_after)
+        after &= After.ANYTHING if plan.second.dma is not None else RESULTS
+    return _joined(after, plan.second.after)
 
 
 def _missing(plan: Plan, part: OperandBytes, after: After, past: dict[str, _Past]) -> After:
     more = After.NOTHING
-    by_dma = plan.src2 is not None if part.end.side == SECOND else plan.reads.type in LOADS
+    by_dma = plan.second.dma is not None if part.end.side == SECOND else plan.reads.type in LOADS
     settled = _settled(after)
     for unit, (source, result) in FLAGS.items():
         if result not in settled and part.meets(past[unit].written):

@@ -94,7 +94,7 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    return plan.but(src=None, src2=None, dst=None, reads=Reads(SourceType.RESIDENT))
+    return plan.reading(dma=None).against(dma=None).writing(dma=None).but(reads=Reads(SourceType.RESIDENT))
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
@@ -138,20 +138,22 @@ def can_pipeline(leader: Plan, follower: Plan, limits: Generation) -> bool:
 
 def _leads(plan: Plan, limits: Generation) -> bool:
     """True where the result is a whole map that is made patch by patch."""
-    if plan.dst_staged or plan.groups > 1:
+    if plan.result.staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
-        return plan.kind in ELEMENTWISE and not (plan.transpose1 or plan.transpose2 or plan.transpose_out)
+        return plan.kind in ELEMENTWISE and not (
+            plan.source.transposed or plan.second.transposed or plan.result.transposed
+        )
     return not (plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1) and _in_one_pass(plan, limits)
 
 
 def _can_follow(plan: Plan, limits: Generation) -> bool:
     """True where each patch of the result needs that patch of the first operand alone."""
-    if plan.src_staged or plan.groups > 1:
+    if plan.source.staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
-        transposed = plan.transpose1 or plan.transpose2 or plan.transpose_out
-        return plan.kind in ELEMENTWISE and not transposed and not plan.broadcast1
+        transposed = plan.source.transposed or plan.second.transposed or plan.result.transposed
+        return plan.kind in ELEMENTWISE and not transposed and not plan.source.broadcast
     if plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1 or plan.pairs:
         return False
     alone = plan.kw == plan.kh == plan.sx == plan.sy == 1 and not (plan.px or plan.py)
@@ -179,11 +181,13 @@ def _exchanged(plan: Plan) -> Plan | None:
     """A sum, product, maximum or minimum whose operands have changed places; None for other tasks."""
     if plan.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
         return None
-    if plan.src2 is not None or plan.relu_second or plan.reads.type is SourceType.DMA_KEEP:
+    if plan.second.dma is not None or plan.relu_second or plan.reads.type is SourceType.DMA_KEEP:
         return None
-    other = plan.but(source=plan.source2, source2=plan.source, broadcast1=plan.broadcast2, broadcast2=plan.broadcast1)
+    other = plan.reading(region=plan.second.region, broadcast=plan.second.broadcast).against(
+        region=plan.source.region, broadcast=plan.source.broadcast
+    )
     if plan.reads.type is SourceType.DMA_STREAM:
-        other = other.but(src2=plan.src, src2_hint=plan.src_hint, src=None, src_hint=UNHINTED)
+        other = other.against(dma=plan.source.dma, hint=plan.source.hint).reading(dma=None, hint=UNHINTED)
     return other.but(reads=replace(plan.reads, type=SourceType.RESIDENT))
 
 
@@ -203,7 +207,7 @@ def _apart(leader: Plan, follower: Plan, index: int) -> bool:
             return False
     if meets(writes, before.sources):
         return False
-    return not meets(writes, [before.result]) or follower.result == leader.result
+    return not meets(writes, [before.result]) or follower.result.region == leader.result.region
 
 
 def _box(plan: Plan, end: TaskOperand) -> tuple[int, int]:

@@ -233,7 +233,7 @@ class _Zone:
             for end in cluster.ends:
                 plan = plans[end.index]
                 at = end.region.base + block.base - cluster.start
-                plans[end.index] = plan.put(end.side, plan.region(end.side).at(at))
+                plans[end.index] = plan.on(end.side, region=plan.operand(end.side).region.at(at))
         over = {after for _, after in self.pairs}
         for value in values:
             base = self.blocks[value].base
@@ -247,26 +247,28 @@ class _Zone:
             plans[i] = streaming.settled(plans[i], fit)
         for value in values:
             for i in range(value.first, value.last):
-                if not plans[i].holds and not plans[i].dst_staged:  # a staging producer ends a group, its pair follows
+                if (
+                    not plans[i].holds and not plans[i].result.staged
+                ):  # a staging producer ends a group, its pair follows
                     plans[i] = plans[i].but(holds=True)
 
 
 def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:
     """The task with one operand that it finds in L2, or its result left there."""
     if end.side == RESULT and value.written:
-        plan = plan.but(result=region, writes=Writes(ResultType.DMA_KEEP, after=plan.writes.after))
+        plan = plan.writing(region=region).but(writes=Writes(ResultType.DMA_KEEP, after=plan.writes.after))
         plan = _inferred(plan, BOTH_WAYS)
     elif end.side == RESULT:
-        plan = plan.but(result=region, writes=Writes(after=plan.writes.after), dst=None, dst_hint=None)
+        plan = plan.writing(region=region, dma=None, hint=None).but(writes=Writes(after=plan.writes.after))
     elif end.side == SECOND:
-        plan = plan.but(source2=region, src2=None)
+        plan = plan.against(region=region, dma=None)
         if plan.note.startswith(OWN_DMA):
             note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
             plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
     elif any(end is value.ends[place] for place in value.loaders):
-        plan = plan.but(source=region, reads=Reads(SourceType.DMA_KEEP, plan.reads.after))
+        plan = plan.reading(region=region).but(reads=Reads(SourceType.DMA_KEEP, plan.reads.after))
     else:
-        plan = plan.but(source=region, src=None, reads=Reads(SourceType.RESIDENT, plan.reads.after))
+        plan = plan.reading(region=region, dma=None).but(reads=Reads(SourceType.RESIDENT, plan.reads.after))
         if not plan.fat_tile and end.dma is not None and plan.tile < plan.hout:
             plan = plan.but(tile=plan.hout, read_rows=0)
     return _inferred(plan, PART_OF_IT) if end.dma is not None and not value.is_whole(end) else plan

@@ -34,13 +34,20 @@ class Rows(NamedTuple):
 
 def by_rows(plan: Plan) -> bool:
     """True where rows of the result follow from rows of the sources, all by DMA, and nothing else ties the task."""
-    if plan.holds or plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in or plan.dtid is not None:
+    if (
+        plan.holds
+        or plan.source.staged
+        or plan.result.staged
+        or plan.streams
+        or plan.streams_in
+        or plan.dtid is not None
+    ):
         return False
-    if plan.src is None or plan.dst is None or plan.reads.type is not SourceType.DMA_STREAM:
+    if plan.source.dma is None or plan.result.dma is None or plan.reads.type is not SourceType.DMA_STREAM:
         return False
     if plan.writes.type is not ResultType.DMA_STREAM or plan.groups > 1 or plan.d > 1 or plan.fat_tile:
         return False
-    if plan.transpose1 or plan.transpose_out or plan.small_source or plan.broadcast1:
+    if plan.source.transposed or plan.result.transposed or plan.small_source or plan.source.broadcast:
         return False
     if plan.out_trans and not (plan.unicast and plan.mac.plain_copy):
         return False
@@ -50,7 +57,7 @@ def by_rows(plan: Plan) -> bool:
         return not plan.pairs and not plan.kernel_format.binary
     if plan.kind is PeKind.SCALE_SHIFT:
         return True
-    return plan.kind in (PeKind.UNARY, PeKind.BINARY) and not plan.transpose2
+    return plan.kind in (PeKind.UNARY, PeKind.BINARY) and not plan.second.transposed
 
 
 def source_of(plan: Plan, rows: Rows) -> Rows:
@@ -63,14 +70,14 @@ def source_of(plan: Plan, rows: Rows) -> Rows:
 
 def second_moves(plan: Plan) -> bool:
     """True where source 2 has rows of its own for every row of the result."""
-    return plan.kind is PeKind.BINARY and not plan.broadcast2 & Axes.H
+    return plan.kind is PeKind.BINARY and not plan.second.broadcast & Axes.H
 
 
 def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
     macs = plan.macs * rows.height // plan.hout
-    piece = plan.but(src=src, src2=src2, dst=dst, macs=macs, read_rows=0)
+    piece = plan.reading(dma=src).against(dma=src2).writing(dma=dst).but(macs=macs, read_rows=0)
     piece = piece.but(h=source.height, hout=rows.height, tile=rows.height)
     if plan.unit == "PE":
         return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))

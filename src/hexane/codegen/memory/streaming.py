@@ -157,5 +157,5 @@ def settled(plan: Plan, fit: Fit) -> Plan:
         plan = plan.inferred(plan.note or "a tile height that leaves room for other values")
     for side, base in fit.bases.items():
         automatic = side == RESULT and plan.writes.automatic
-        plan = plan.put(side, Region(base) if automatic else plan.region(side).at(base))
+        plan = plan.on(side, region=Region(base) if automatic else plan.operand(side).region.at(base))
     return plan

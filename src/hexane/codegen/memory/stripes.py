@@ -101,8 +101,8 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
 def is_last_of_group(plans: Sequence[Plan], i: int) -> bool:
     """True where a task is the last of its group and finds there no rows, only a number for each channel."""
     plan = plans[i]
-    alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.broadcast2 & Axes.H))
-    return i > 0 and plans[i - 1].holds and not plan.holds and plan.src2 is None and alike
+    alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.second.broadcast & Axes.H))
+    return i > 0 and plans[i - 1].holds and not plan.holds and plan.second.dma is None and alike
 
 
 @dataclass
@@ -201,14 +201,14 @@ class StripeTasks:
             part = parts[use.key]
             return _within(dma, use, local, part, inner[use.key])
 
-        src2 = plan.src2
+        src2 = plan.second.dma
         if (i, SECOND) in self.uses:
             src2 = moved(SECOND, rows)
         return cut(self.target, plan, rows, moved(SOURCE, source_of(plan, rows)), src2, moved(RESULT, rows))
 
 
 def _walk(plan: Plan, side: str) -> Dma:
-    dma = plan.dma(side)
+    dma = plan.operand(side).dma
     assert dma is not None
     return dma
 

@@ -30,7 +30,7 @@ def unshared(plans: Sequence[Plan], held: ResidentOperands) -> tuple[list[Plan],
 
 def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, first: int, last: int) -> bool:
     group = plans[first : last + 1]
-    if any(plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in for plan in group):
+    if any(plan.source.staged or plan.result.staged or plan.streams or plan.streams_in for plan in group):
         return False
     clusters = residents.by_group[first]
     keepers = [cluster.kept_source for cluster in clusters]
@@ -45,4 +45,6 @@ def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, fir
 
 def _alone(plan: Plan, keeper: Plan) -> Plan:
     writes = replace(plan.writes, after=plan.writes.after | STARTS)
-    return plan.but(src=keeper.src, src_hint=keeper.src_hint, holds=False, reads=by_dma(STARTS), writes=writes)
+    return plan.reading(dma=keeper.source.dma, hint=keeper.source.hint).but(
+        holds=False, reads=by_dma(STARTS), writes=writes
+    )

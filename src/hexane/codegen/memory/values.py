@@ -294,8 +294,8 @@ def values_of(
     for i, plan in enumerate(plans):
         if plan.kernel is not None and plan.kernel.source is not None:
             pinned[identity(plan.kernel.source, i)] = KERNEL
-        if plan.src_staged or plan.dst_staged:
-            for dma, staged in ((plan.src, plan.src_staged), (plan.dst, plan.dst_staged)):
+        if plan.source.staged or plan.result.staged:
+            for dma, staged in ((plan.source.dma, plan.source.staged), (plan.result.dma, plan.result.staged)):
                 if staged and dma is not None:
                     pinned.setdefault(identity(dma.buffer, i), STAGED)
         facts = memo.of(plan)
@@ -431,7 +431,7 @@ def _pad(
 
 def in_place(plan: Plan) -> bool:
     """True where every element of the result needs its own place of the source only."""
-    if plan.transpose1 or plan.transpose2 or plan.transpose_out or plan.out_trans:
+    if plan.source.transposed or plan.second.transposed or plan.result.transposed or plan.out_trans:
         return False
     if plan.unit == "PE":
         return plan.kind in (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)

@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch
 from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, PeKind, WriteHint
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Plan, Region, Result
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -77,7 +77,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     staged = matmul.stage(fragment, q, lanes, transposed=False, planar=True)
     copy = fragment.plans[0]
 
-    turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True, src=k.walk())
+    turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True).reading(dma=k.walk())
     turn = tasks.choose_shape(fragment.target, turn)
     base = line + size
     turn, end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
@@ -91,20 +91,21 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     scores = tasks.resident(scores, target, After.FOLLOWS_NE)
     scores = fragment.stay(scores, region, after=After.NOTHING)
 
-    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=turned_values)
+    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, result=Result(transposed=turned_values))
     if turned_values:
         top = top.but(patch=joint_patch(scores.shape[2]))
     top = tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, (m, n), region, region, vector, After.PE_RESULT)
 
-    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turned_values)
+    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
+    weights = weights.reading(broadcast=Axes.W, transposed=turned_values)
     row = align(2 * lanes * n, 64)
     total = m // lanes * row
     walk = replace(staged, row=row, plane=row, depth=total, group=total)
     if n != q.k:
         walk = replace(walk, buffer=fragment.workspace(total))
-    weights = weights.but(dst=walk, dst_hint=WriteHint.ALLOC if n == q.k else None)
+    weights = weights.writing(dma=walk, hint=WriteHint.ALLOC if n == q.k else None)
     weights = tasks.resident(weights, vector, After.FOLLOWS_PE, second=region)
     fragment.send(weights, line + size, explicit=False, after=After.NOTHING)
     last = matmul.ComputedProduct(len(fragment.plans) - 1, walk, v, out, m, n, lanes, settled=not turned_values)

@@ -77,8 +77,8 @@ def _product(
     else:
         lanes = SCRATCH_LANES if m % fragment.limits.cores else lanes_of(fragment.target, m)
         staging = fragment.add(_stage(fragment, x, m, k, lanes, turned_x))
-        assert staging.dst is not None
-        kernel = _staged(fragment.target, staging.dst, batch, m, k, lanes)
+        assert staging.result.dma is not None
+        kernel = _staged(fragment.target, staging.result.dma, batch, m, k, lanes)
         each = next(
             c for c in range(batch, 0, -1) if (batch % c == 0 and c * kernel.group_stride <= KERNELS_PER_TASK) or c == 1
         )
@@ -92,14 +92,14 @@ def _product(
         plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
         plan = plan.but(ocg=ceil_log2(lanes), cores_log2=min(4, ceil_log2(ceil_div(m, lanes))))
         plan = plan.but(kernel=replace(kernel, offset=kernel.offset + first * kernel.group_stride))
-        plan = plan.but(dst=_rows(y).moved(first * y.plane), macs=each * m * n * k)
+        plan = plan.writing(dma=_rows(y).moved(first * y.plane)).but(macs=each * m * n * k)
         last = first == batch - each
         if region is not None:
             plan = tasks.choose_shape(fragment.target, plan, weighted=True)
             plan = tasks.resident(
                 plan, replace(region, base=first * region.group), After.NE_RESULT if last else After.NOTHING
             )
-            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC, holds=first > 0)
+            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC, holds=first > 0)
         else:
             plan = _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
         fragment.add(plan)
@@ -109,7 +109,7 @@ def _product(
 
 def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging: Plan | None, *, starts: bool) -> Plan:
     """The second operand straight from memory; ``starts``: the first product of its batches."""
-    plan = plan.but(src=source)
+    plan = plan.reading(dma=source)
     plan = tasks.choose_shape(target, plan, weighted=True)
     after = After.NOTHING
     if starts and source.interleave == 1:
@@ -146,7 +146,7 @@ def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, transposed
         plan = tasks.copy_plan(fragment.target, k, 1, m, groups=x.n, out_trans=True)
     else:
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
-    plan = plan.but(src=_rows(x), dst=walk)
+    plan = plan.reading(dma=_rows(x)).writing(dma=walk)
     if transposed:
         plan, end = fragment.bring(plan, 0)
     else:
@@ -177,7 +177,7 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     size = k * channel
     if w.n * size + n * l2.ne_window(k) > fragment.limits.l2_bytes:
         return None, 0
-    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w))
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True).reading(dma=_rows(w))
     plan = tasks.choose_shape(fragment.target, plan)
     region = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
@@ -201,7 +201,7 @@ def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     plane = align(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
     walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
-    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True, src=_rows(w), dst=walk)
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True).reading(dma=_rows(w)).writing(dma=walk)
     plan, end = fragment.bring(plan, 0)
     fragment.need_room(end + l2.RESULT_ROOM, f"an operand of {w.h} x {w.w}")
     fragment.send(plan, end, explicit=False)

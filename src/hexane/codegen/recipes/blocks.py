@@ -167,10 +167,10 @@ class Convolution:
         x, y, window = self.x, self.y, self.window
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
         plan = window.set_on(plan)
-        plan = plan.but(src=x.dma(n * x.batch), dst=y.dma(n * y.batch), acc_bias=self.uniform)
+        plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=y.dma(n * y.batch)).but(acc_bias=self.uniform)
         plan = apply(self.epilogue, plan)
         if self.epilogue.store:
-            plan = plan.but(out_format=BYTE_FORMATS[self.epilogue.store])
+            plan = plan.writing(element=BYTE_FORMATS[self.epilogue.store])
         return plan
 
 
@@ -244,12 +244,12 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     first = tasks.streams_out(fragment.target, first, end, explicit=False)
     first = first.but(holds=True)
     first = fragment.add(first)
-    region = replace(first.source, group=0)
+    region = replace(first.source.region, group=0)
     for i, plan in enumerate(plans[1:], 1):
-        plan = plan.but(src=None)
+        plan = plan.reading(dma=None)
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
         plan = tasks.resident(plan, region)
-        plan = plan.but(result=Region(end), writes=l2.AUTOMATIC, holds=i < len(plans) - 1)
+        plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC, holds=i < len(plans) - 1)
         fragment.add(plan)
 
 

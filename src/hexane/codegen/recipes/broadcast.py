@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
@@ -43,7 +43,7 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
             axes |= Axes[axis.upper()]
     if source.n != out.n:
         raise UnsupportedError("a tile along the batch", code=Reason.BATCH)
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=axes)
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, source=Operand(broadcast=axes))
     widen(fragment, plan.but(pe=COPY.with_relu(len(ops) == 2)), source, out)
     return fragment
 
@@ -60,7 +60,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
     fragment.add(unary.pe_stream(context.target, plan, source, out))
     if x.dtype == "int8":
-        fragment.change(-1, in_format=Element.INT8)
+        fragment.plans[-1] = fragment.plans[-1].reading(element=Element.INT8)
         fragment.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
     return fragment
 
@@ -71,7 +71,7 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment, plan = Fragment(context), unary.copy_of(context.target, x)
-    plan = plan.but(out_format=Element.UINT8)
+    plan = plan.writing(element=Element.UINT8)
     plan = unary.set_table(plan, "equals_zero")
     fragment.add(unary.ne_stream(context.target, plan, x, y))
     return fragment
@@ -116,15 +116,15 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         plan = (
             unary.copy_of(fragment.target, cond)
             if by_row
-            else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, in_format=Element.UINT8)
+            else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, element=Element.UINT8)
         )
-        plan = plan.but(in_format=Element.UINT8, mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
+        plan = plan.reading(element=Element.UINT8).but(mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
         plan = unary.set_table(plan, table)
         if i == 0:
-            plan = plan.but(src=cond.dma())
+            plan = plan.reading(dma=cond.dma())
             plan, kept_end = fragment.bring(plan, kept_base, keep=True)
             plan = tasks.stays(plan, mask)
-            whole = replace(plan.source, group=0)
+            whole = replace(plan.source.region, group=0)
             second_at, base = kept_end, channel
         else:
             plan = tasks.resident(plan, whole)
@@ -133,10 +133,10 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             second_at = base + size
         fragment.add(plan)
         product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
-        product = product.but(broadcast1=Axes.H if by_row else Axes.NONE)
-        product = product.but(transpose1=not by_row, transpose_out=not by_row, src=operand.dma())
+        product = product.reading(broadcast=Axes.H if by_row else Axes.NONE)
+        product = product.reading(transposed=not by_row, dma=operand.dma()).writing(transposed=not by_row)
         product, end = tasks.pe_source(product, second_at, after=After.NOTHING)
-        product = product.but(source=mask, source2=product.source, src=None, src2=product.src)
+        product = product.reading(region=mask, dma=None).against(region=product.source.region, dma=product.source.dma)
         if i == 0:
             product = product.but(reads=Reads(after=After.FOLLOWS_NE))
         else:
@@ -144,7 +144,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             product = product.but(reads=Reads(after=After.NE if overlap else After.NE_RESULT))
         fragment.stay(product, replace(half, base=base), after=After.NOTHING)
     total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
-    total = total.but(transpose1=not by_row, transpose2=not by_row, dst=out.dma())
+    total = total.reading(transposed=not by_row).against(transposed=not by_row).writing(dma=out.dma())
     regions = [channel, base]
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
     total = tasks.resident(total, replace(half, base=first), After.PE_RESULT, second=replace(half, base=second))

@@ -59,13 +59,15 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
         stays: dict[str, Use] = {}
         if before is not None:
             stays["source"], region = before
-            plan = plan.but(src=None, source=region, reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING))
+            plan = plan.reading(dma=None, region=region).but(
+                reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING)
+            )
             plan = plan.but(shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16)
             plan = plan.but(power_category=IN_BYTES if i < last else 0)
         if i < last:
             region = _kept(plan, plans[i + 1], BYTES_TO_BYTES if i + 1 < last else BYTES_TO_FP16)
             stay = stays["result"] = ChainStay(plan.hout * region.row, plan.hout * plan.cout * plan.wout)
-            plan = plan.but(result=region, writes=STAYS, dst=None)
+            plan = plan.writing(region=region, dma=None).but(writes=STAYS)
             before = stay, region
         chain.add(plan, **stays)
     chain.settle()
@@ -88,7 +90,7 @@ def _plan(layer: tuple[Op, ...], context: Context) -> Plan:
 
 def _kept(plan: Plan, reader: Plan, shape: tuple[int, int, int]) -> Region:
     """Layout of a map of bytes for its reader: rows of channels, with the pad of the reader's shape."""
-    assert plan.out_format in (Element.INT8, Element.UINT8)
+    assert plan.result.element in (Element.INT8, Element.UINT8)
     channel = l2.channel_stride(plan.wout, 1)
     row = plan.cout * channel
     pitch = row + l2.ne_pad(row, reader.h, shape, plan.wout // 2)

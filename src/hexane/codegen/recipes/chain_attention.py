@@ -15,7 +15,7 @@ from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, STAYS, After, Axes, PeKind, Planar, Reads
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region, Result
 from hexane.codegen.recipes.chain_steps import PRODUCTS, ChainMatrix, MatrixPlace, MatrixView, is_scores
 from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, lanes_of
 from hexane.codegen.recipes.softmax import row_vector
@@ -77,9 +77,9 @@ def scores(work: ChainWork, run: tuple[Op, ...]) -> None:
     channel, pitch = source.columns.pitch, l2.channel_stride(y.m)
     plan = kernel_product(work.target, x.kernel, x.m, x.k, y.m, Epilogue.of(run).scale)
     plan = choose_joint_shape(work.target, plan)
-    plan = plan.but(source=Region(0, channel, x.k * channel, x.k * channel))
+    plan = plan.reading(region=Region(0, channel, x.k * channel, x.k * channel))
     plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
-    plan = plan.but(result=Region(0, pitch, x.m * pitch, x.m * pitch))
+    plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.m)
     out.writer, out.view = work.chain.add(plan, source=source.columns.stay, result=stay), MatrixView.ROWS
     out.rows = MatrixPlace(stay, pitch)
@@ -92,8 +92,8 @@ def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
         raise UnsupportedError("a kernel of other than rows in L2", code=Reason.LAYOUT)
     x.kernel = kernel_walk(work, x.m, x.k)
     size = x.m * x.rows.pitch
-    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.UNARY, dst=x.kernel, patch=pe_patch(x.k, 1, operands=1))
-    plan = plan.but(source=Region(0, x.rows.pitch, size, size), reads=Reads(), writes=l2.AUTOMATIC)
+    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.UNARY, patch=pe_patch(x.k, 1, operands=1), result=Result(dma=x.kernel))
+    plan = plan.reading(region=Region(0, x.rows.pitch, size, size)).but(reads=Reads(), writes=l2.AUTOMATIC)
     work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
 
 
@@ -107,17 +107,17 @@ def input_softmax(work: ChainWork, op: Op) -> None:
     whole = replace(work.context.tensor(op.arg("x")), n=1, c=1, h=m, w=k)
     rows_as_channels(part, whole, whole)
     minus = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
-    pitch, end = minus.result.row, minus.source2.base
+    pitch, end = minus.result.region.row, minus.second.region.base
     stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
-    part.change(-1, result=minus.result, writes=STAYS, dst=None)
+    part.plans[-1] = part.plans[-1].writing(region=minus.result.region, dma=None).but(writes=STAYS)
     for plan in part.plans:
         stays: dict[str, Use] = {}
         for side in (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
-            base = plan.region(side).base
+            base = plan.operand(side).region.base
             stays[side] = (stay, base) if base < end else (top, base - end)
         plan = plan.but(reads=replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE)))
         out.writer = work.chain.add(plan, **stays)
-    out.rows, out.view = MatrixPlace(stay, pitch, minus.result.base), MatrixView.MAP
+    out.rows, out.view = MatrixPlace(stay, pitch, minus.result.region.base), MatrixView.MAP
 
 
 def row_softmax(work: ChainWork, op: Op) -> None:
@@ -137,10 +137,13 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     region = Region(0, x.rows.pitch, size, size)
 
     def reduce(operation: Planar, after: After) -> ChainStay:
-        plan = Plan(
-            "PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, transpose_out=turns, patch=pe_patch(k, 1, operands=1)
+        plan = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, patch=pe_patch(k, 1, operands=1))
+        plan = plan.writing(transposed=turns)
+        plan = (
+            plan.reading(region=region)
+            .writing(region=values)
+            .but(pad_lowest=operation is MAXIMUM, reads=Reads(after=after))
         )
-        plan = plan.but(pad_lowest=operation is MAXIMUM, source=region, reads=Reads(after=after), result=values)
         stay = ChainStay(values.row, 2 * m, VECTOR)
         work.chain.add(plan, source=place, result=stay)
         return stay
@@ -149,26 +152,26 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     if turns and not x.copied:
         patch = joint_patch(work.chain.plans[x.writer].shape[2])
         work.chain.plans[-1] = work.chain.plans[-1].but(patch=patch)
-    minus, power = difference(k, 1, m, broadcast2=Axes.W, transpose2=turns), exponential(work.target, m, 1, k)
-    minus = minus.but(source=region, source2=values, result=region, reads=Reads())
+    minus, power = difference(k, 1, m).against(broadcast=Axes.W, transposed=turns), exponential(work.target, m, 1, k)
+    minus = minus.reading(region=region).against(region=values).writing(region=region).but(reads=Reads())
     minus, power = lock(minus, power)
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(minus, source=before, source2=top, result=place)
-    power = power.but(source=region, result=region, reads=Reads(after=After.FOLLOWS_PE))
+    power = power.reading(region=region).writing(region=region).but(reads=Reads(after=After.FOLLOWS_PE))
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(power, source=before, result=place)
     total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
-    scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=turns)
-    scale = scale.but(patch=pe_patch(k, 1, operands=2))
-    scale = scale.but(source=values, source2=region, reads=Reads(after=After.FOLLOWS_PE))
+    scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.W, transposed=turns).but(patch=pe_patch(k, 1, operands=2))
+    scale = scale.reading(region=values).against(region=region).but(reads=Reads(after=After.FOLLOWS_PE))
     stays: dict[str, Use] = {"source": total, "source2": place}
     if product.arg("y") in work.matrices:
         out.kernel = kernel_walk(work, m, k)
-        scale = scale.but(dst=out.kernel, writes=l2.AUTOMATIC)
+        scale = scale.writing(dma=out.kernel).but(writes=l2.AUTOMATIC)
     else:
         place = stays["result"] = ChainStay(size, 2 * m * k, over=place)
         out.rows = MatrixPlace(place, x.rows.pitch)
-        scale = scale.but(result=region)
+        scale = scale.writing(region=region)
     out.writer, out.view = work.chain.add(scale, **stays), MatrixView.ROWS
 
 
@@ -190,8 +193,8 @@ def _by_rows(work: ChainWork, x: ChainMatrix, y: ChainMatrix, out: ChainMatrix, 
     pitch, size = work.pitch_for(op.output, y.k), y.m * y.rows.pitch
     plan = kernel_product(work.target, x.kernel, x.m, y.m, y.k, 1.0)
     plan = choose_joint_shape(work.target, plan)
-    plan = plan.but(source=Region(0, y.rows.pitch, size, size), reads=Reads())
-    plan = plan.but(result=Region(0, pitch, x.m * pitch, x.m * pitch))
+    plan = plan.reading(region=Region(0, y.rows.pitch, size, size)).but(reads=Reads())
+    plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.k)
     out.writer, out.view = work.chain.add(plan, source=y.rows.use, result=stay), MatrixView.ROWS
     out.rows = MatrixPlace(stay, pitch)
@@ -204,11 +207,11 @@ def _by_columns(work: ChainWork, op: Op, y: ChainMatrix, out: ChainMatrix) -> No
     plan = kernel_product(work.target, y.kernel, y.k, y.m, m, 1.0)
     plan = plan.but(out_trans=work.read_by_rows(op.output))
     plan = choose_joint_shape(work.target, plan)
-    plan = plan.but(source=Region(0, channel, y.m * channel, y.m * channel))
+    plan = plan.reading(region=Region(0, channel, y.m * channel, y.m * channel))
     plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
     pitch = work.pitch_for(op.output, y.k) if plan.out_trans else l2.channel_stride(m)
     stay = ChainStay((m if plan.out_trans else y.k) * pitch, 2 * m * y.k)
-    plan = plan.but(result=Region(0, pitch, stay.size, stay.size))
+    plan = plan.writing(region=Region(0, pitch, stay.size, stay.size))
     out.writer = work.chain.add(plan, source=source.columns.stay, result=stay)
     out.view = MatrixView.ROWS if plan.out_trans else MatrixView.COLUMNS
     place = MatrixPlace(stay, pitch)

@@ -19,7 +19,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
 from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Operand, Plan, Region, Result
 from hexane.codegen.recipes import chain_attention, linear, unary
 from hexane.codegen.recipes.chain_steps import (
     MOST_ROWS,
@@ -195,14 +195,14 @@ class ChainWork:
         assert matrix.dram is not None
         m, k = matrix.m, matrix.k
         plan = tasks.copy_plan(self.target, 1, m, k)
-        plan = plan.but(src=replace(matrix.dram.walk(), row=matrix.dram.stride, plane=m * matrix.dram.stride))
+        plan = plan.reading(dma=replace(matrix.dram.walk(), row=matrix.dram.stride, plane=m * matrix.dram.stride))
         plan = tasks.choose_shape(self.target, plan)
         plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         if not self.target.choices.follows_closely:
-            plan = plan.but(source=replace(plan.source, group=0))
+            plan = plan.reading(region=replace(plan.source.region, group=0))
         line = l2.channel_stride(k)
         pitch = line + l2.pe_pad(line, STEP)
-        plan = plan.but(result=Region(0, line, pitch, line))
+        plan = plan.writing(region=Region(0, line, pitch, line))
         stay = ChainStay(m * pitch, m * line)
         matrix.writer, matrix.view, matrix.rows = (
             self.chain.add(plan, result=stay),
@@ -221,22 +221,24 @@ class ChainWork:
         if matrix.rows is not None:
             follow = self.follows(matrix, MatrixView.ROWS, unit="PE")
             size = line if matrix.view is MatrixView.MAP else m * matrix.rows.pitch
-            plan = plan.but(source=Region(0, matrix.rows.pitch, size, size), reads=Reads(after=follow))
+            plan = plan.reading(region=Region(0, matrix.rows.pitch, size, size)).but(reads=Reads(after=follow))
             stays["source"] = matrix.rows.use
             if follow:
                 before = self.chain.plans[matrix.writer]
                 self.chain.plans[matrix.writer] = before.but(patch=min(before.patch, joint_patch(0)))
         else:
             assert matrix.dram is not None
-            plan = plan.but(src=matrix.dram.walk())
+            plan = plan.reading(dma=matrix.dram.walk())
             if keep:
-                plan = plan.but(source=Region(0, line, m * line, m * line, m * line), reads=Reads(SourceType.DMA_KEEP))
+                plan = plan.reading(region=Region(0, line, m * line, m * line, m * line)).but(
+                    reads=Reads(SourceType.DMA_KEEP)
+                )
                 source = stays["source"] = ChainStay(m * line, m * line, LOADED)
                 matrix.rows = MatrixPlace(source, line)
             else:
                 plan = tasks.choose_shape(self.target, plan)
                 plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
-        plan = plan.but(result=Region(0, pitch, k * pitch, k * pitch))
+        plan = plan.writing(region=Region(0, pitch, k * pitch, k * pitch))
         copy = ChainMatrix(m, k, matrix.dram, matrix.rows, MatrixPlace(stay, pitch))
         copy.writer, copy.view = self.chain.add(plan, **stays, result=stay), MatrixView.COLUMNS
         matrix.columns = copy.columns
@@ -261,20 +263,20 @@ class ChainWork:
         for i, block in enumerate(blocks):
             plan = linear.block_plan(self.target, pixels, weights, block, {}, out_trans=transposed)
             if out.dram is not None:
-                plan = plan.but(dst=replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first))
+                plan = plan.writing(dma=replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first))
             plan = linear.settle(self.target, plan)
             channel = source.columns.pitch
-            plan = plan.but(source=Region(0, channel, source.k * channel, source.k * channel))
+            plan = plan.reading(region=Region(0, channel, source.k * channel, source.k * channel))
             follow = After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE")
             plan = plan.but(reads=Reads(after=follow))
             stays: dict[str, Use] = {"source": source.columns.stay}
             if kernel is not None:
                 out.kernel = kernel[0]
-                plan = plan.but(dst=kernel[0])
-            if plan.dst is not None:
+                plan = plan.writing(dma=kernel[0])
+            if plan.result.dma is not None:
                 plan = plan.but(writes=l2.AUTOMATIC)
             else:
-                plan = plan.but(result=Region(0, pitch, stay.size, stay.size))
+                plan = plan.writing(region=Region(0, pitch, stay.size, stay.size))
                 stays["result"] = stay, (2 * block.first if transposed else block.first * pitch)
             out.writer = self.chain.add(plan, **stays)
         if kernel is not None:
@@ -312,29 +314,31 @@ class ChainWork:
             return
         vectors = ChainStay(2 * line, 4 * m, VECTOR)
         vector = Region(0, line, line, line)
-        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / k)
+        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, final=1.0 / k, result=Result(transposed=True))
         loads = x.rows is None
         if loads:
             assert x.dram is not None
             size = m * l2.channel_stride(k)
-            mean = mean.but(src=x.dram.walk())
+            mean = mean.reading(dma=x.dram.walk())
             x = replace(x, rows=MatrixPlace(ChainStay(size, size, LOADED), l2.channel_stride(k)))
         assert x.rows is not None
         source, channel = x.rows.use, x.rows.pitch
         region = by_rows(channel, m)
-        mean = mean.but(source=replace(region, group=region.row) if loads else region)
+        mean = mean.reading(region=replace(region, group=region.row) if loads else region)
         mean = mean.but(reads=Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, MatrixView.ROWS)))
         wide = pe_patch(k, 1, operands=1)[0]
-        mean = mean.but(patch=(min(wide, 8), 0), result=vector)
+        mean = mean.writing(region=vector).but(patch=(min(wide, 8), 0))
         self.chain.add(mean, source=source, result=vectors)
-        spread = variance(k, 1, m, k, op.arg("epsilon"), broadcast1=Axes.W, transpose1=True, transpose_out=True)
+        spread = (
+            variance(k, 1, m, k, op.arg("epsilon")).reading(broadcast=Axes.W, transposed=True).writing(transposed=True)
+        )
         spread = spread.but(patch=pe_patch(k, 1, operands=2))
         lock_step = not loads and self.target.choices.follows_closely
         spread = spread.but(reads=Reads(after=After.FOLLOWS_PE if lock_step else After.NOTHING))
-        spread = spread.but(source=vector, source2=region, result=vector)
+        spread = spread.reading(region=vector).against(region=region).writing(region=vector)
         self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
-        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
-        scale = scale.but(patch=pe_patch(k, 1, operands=2), source=region, source2=vector)
+        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], second=Operand(transposed=True))
+        scale = scale.reading(region=region).against(region=vector).but(patch=pe_patch(k, 1, operands=2))
         self._write(scale, op.output, out, MatrixView.ROWS, l2.channel_stride(k), source=source, source2=vectors)
 
     def _long_norm(self, op: Op, x: ChainMatrix, out: ChainMatrix) -> None:
@@ -347,26 +351,26 @@ class ChainWork:
         vectors, channel = ChainStay(2 * line, 4 * m, VECTOR), l2.channel_stride(k)
         blocks = [(first, min(MOST_ROWS, m - first)) for first in range(0, m, MOST_ROWS)]
         for first, count in reversed(blocks):
-            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, transpose_out=True)
-            mean = mean.but(final=1.0 / k, src=x.dram.part(first, count).walk())
+            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, result=Result(transposed=True))
+            mean = mean.reading(dma=x.dram.part(first, count).walk()).but(final=1.0 / k)
             mean, _ = tasks.pe_source(mean, 0, after=After.NOTHING)
             size = count * channel
-            mean = mean.but(source=Region(0, channel, size, size, size), result=Region(0, line, line, line))
+            mean = mean.reading(region=Region(0, channel, size, size, size)).writing(region=Region(0, line, line, line))
             self.chain.add(mean, result=(vectors, 2 * first))
         for first, count in (*reversed(blocks[:-1]), blocks[-1]):
             settings = {"broadcast1": Axes.W, "transpose1": True, "transpose_out": True}
             spread = variance(k, 1, count, k, op.arg("epsilon"), **settings)
-            spread = spread.but(patch=pe_patch(k, 1, operands=2), src2=x.dram.part(first, count).walk())
+            spread = spread.against(dma=x.dram.part(first, count).walk()).but(patch=pe_patch(k, 1, operands=2))
             size = count * channel
-            spread = spread.but(source2=Region(0, channel, size, size, size))
-            spread = spread.but(source=Region(0, line, line, line), result=Region(0, line, line, line))
+            spread = spread.against(region=Region(0, channel, size, size, size))
+            spread = spread.reading(region=Region(0, line, line, line)).writing(region=Region(0, line, line, line))
             self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
-        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, src=x.dram.walk())
-        scale = scale.but(patch=pe_patch(k, 1, operands=2))
+        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+        scale = scale.against(transposed=True).reading(dma=x.dram.walk()).but(patch=pe_patch(k, 1, operands=2))
         turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
         window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
         size = m * window
-        scale = scale.but(source=Region(0, window, size, size, size), source2=Region(0, line, line, line))
+        scale = scale.reading(region=Region(0, window, size, size, size)).against(region=Region(0, line, line, line))
         scale = scale.but(reads=tasks.by_dma(After.NOTHING))
         self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
 
@@ -386,13 +390,13 @@ class ChainWork:
         if out.dram is not None:
             walk = out.dram.walk()
             as_map = replace(walk, row=out.dram.stride, plane=m * out.dram.stride)
-            plan = plan.but(dst=as_map if view is MatrixView.MAP else walk, writes=l2.AUTOMATIC)
+            plan = plan.writing(dma=as_map if view is MatrixView.MAP else walk).but(writes=l2.AUTOMATIC)
             if plan.unit == "NE":
                 plan = tasks.choose_shape(self.target, plan)
         else:
             stay = stays["result"] = ChainStay(m * pitch, 2 * m * k, over=over)
             region = by_rows(pitch, m)
-            plan = plan.but(result=as_one(region, pitch) if view is MatrixView.MAP else region, writes=STAYS)
+            plan = plan.writing(region=as_one(region, pitch) if view is MatrixView.MAP else region).but(writes=STAYS)
             out.rows = MatrixPlace(stay, pitch)
         out.writer, out.view = self.chain.add(plan, **stays), view
 
@@ -420,16 +424,16 @@ class ChainWork:
         stays: dict[str, Use] = {}
         if a.rows is None:
             assert a.dram is not None
-            plan = plan.but(src=replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride))
+            plan = plan.reading(dma=replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride))
             plan, _ = tasks.pe_source(plan, 0, after=After.NOTHING)
         else:
             stays["source"] = a.rows.use
-            plan = plan.but(source=self._operand(a, view, line), reads=Reads())
+            plan = plan.reading(region=self._operand(a, view, line)).but(reads=Reads())
         assert b.rows is not None
         stays["source2"] = b.rows.use
-        plan = plan.but(source2=self._operand(b, view, line))
+        plan = plan.against(region=self._operand(b, view, line))
         if view is MatrixView.ROWS:
-            plan = plan.but(second_after=self.follows(b, MatrixView.ROWS, unit="NE"))
+            plan = plan.against(after=self.follows(b, MatrixView.ROWS, unit="NE"))
         pitch = self.pitch_for(op.output, k)
         stays |= self._in_place(out, pitch, (two, b), (one, a))
         self._write(plan, op.output, out, view, pitch, **stays)
@@ -452,8 +456,8 @@ class ChainWork:
         m, k = out.m, out.k
         plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"], patch=pe_patch(k, m, operands=2))
         constant = self.fragment.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
-        plan = plan.but(src2=constant.dma(), source=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
-        plan = plan.but(source2=constant_rows(plan))
+        plan = plan.against(dma=constant.dma()).reading(region=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
+        plan = plan.against(region=constant_rows(plan))
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) not in PLAIN_FUNCTIONS)
         stays = self._in_place(out, pitch, (op.arg("x"), x))
         self._write(plan, op.output, out, MatrixView.MAP, pitch, source=x.rows.use, **stays)
@@ -476,18 +480,18 @@ class ChainWork:
             if len(self.readers(op.arg("x"))) > 1:
                 raise UnsupportedError("a function of an input that others read", code=Reason.LAYOUT)
             assert x.dram is not None
-            plan = plan.but(src=replace(x.dram.walk(), row=x.dram.stride, plane=m * x.dram.stride))
+            plan = plan.reading(dma=replace(x.dram.walk(), row=x.dram.stride, plane=m * x.dram.stride))
             plan = tasks.choose_shape(self.target, plan)
             plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         else:
             stays["source"] = x.rows.use
-            plan = plan.but(source=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
+            plan = plan.reading(region=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
             follow = self.follows(x, MatrixView.MAP, unit="PE")
             plan = plan.but(reads=Reads(after=follow))
             if follow:
                 before, plan = lock(self.chain.plans[x.writer], plan)
-                if before.src2 is not None:
-                    before = before.but(source2=constant_rows(before))
+                if before.second.dma is not None:
+                    before = before.against(region=constant_rows(before))
                 self.chain.plans[x.writer] = before
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) == "add")
         stays |= self._in_place(out, pitch, (op.arg("x"), x))

@@ -49,11 +49,12 @@ def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk
     if not (a.aligned and b.aligned and out.aligned):
         raise UnsupportedError("an operand that begins inside a burst of 64 bytes", code=Reason.LAYOUT)
     src, src2, dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
-    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op], src=src, src2=src2, dst=dst)
+    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op])
+    plan = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
     plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
-    plan = plan.but(source2=replace(plan.source, base=base))
+    plan = plan.against(region=replace(plan.source.region, base=base))
     plan = tasks.streams_out(fragment.target, plan, base + end)
     plan = tasks.fit_pe(fragment.target, plan)
     return fragment.add(plan)

@@ -70,7 +70,7 @@ def _direct(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=False):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=False)
-        plan = plan.but(src=x.walk(), dst=replace(y.walk(), offset=y.offset + block.first * y.stride))
+        plan = plan.reading(dma=x.walk()).writing(dma=replace(y.walk(), offset=y.offset + block.first * y.stride))
         plan = settle(fragment.target, plan)
         plans.append(plan)
     place_blocks(fragment, plans)
@@ -85,10 +85,10 @@ def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
     blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=False)
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=False)
-        plan = plan.but(dst=replace(y.walk(), offset=y.offset + block.first * y.stride))
+        plan = plan.writing(dma=replace(y.walk(), offset=y.offset + block.first * y.stride))
         if i == 0:
-            plan = plan.but(src=source.walk, src_staged=True)
+            plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.but(result=Region(source.end), writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
         fragment.add(plan)

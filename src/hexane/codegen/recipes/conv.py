@@ -146,7 +146,9 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     for block in channel_blocks(fragment.target, y.c, count, heads, one_patch=conv.single_patch, transposed=False):
         channels = slice(block.first, block.first + block.count)
         plan = conv.plan(n)
-        plan = plan.but(cout=block.count, cores_log2=block.cores_log2, dst=y.dma(n * y.batch + block.first * y.plane))
+        plan = plan.writing(dma=y.dma(n * y.batch + block.first * y.plane)).but(
+            cout=block.count, cores_log2=block.cores_log2
+        )
         plan = plan.but(macs=block.count * taps * y.h * y.w)
         part = replace(
             conv,
@@ -220,8 +222,8 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
         return
     plan = conv.plan(n)
     plan = plan.but(c=cin, cout=cout, groups=groups, cores_log2=4 if cout >= fragment.limits.cores else ceil_log2(cout))
-    plan = plan.but(src=replace(x.dma(n * x.batch), group=cin * x.plane))
-    plan = plan.but(dst=replace(y.dma(n * y.batch), group=cout * y.plane), macs=y.c * taps * y.h * y.w)
+    plan = plan.reading(dma=replace(x.dma(n * x.batch), group=cin * x.plane))
+    plan = plan.writing(dma=replace(y.dma(n * y.batch), group=cout * y.plane)).but(macs=y.c * taps * y.h * y.w)
     lanes = ceil_div(cout, 1 << plan.cores_log2)
     group = output_group(lanes, small=is_small_source(fragment.target, y.w, y.h, per_core), transposed=False)
     layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=group)

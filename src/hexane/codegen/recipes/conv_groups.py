@@ -81,8 +81,8 @@ def neighbours(conv: Convolution, n: int) -> Iterator[Convolution]:
 
 def walk_of_part(plan: Plan, conv: Convolution) -> Plan:
     """A task whose walks through slices name the steps of the whole tensors."""
-    if plan.src is not None:  # a later block finds it in L2
-        plan = plan.but(src=replace(plan.src, depth=conv.x.batch, group=conv.x.batch))
-    if plan.dst is not None:
-        plan = plan.but(dst=replace(plan.dst, depth=conv.y.batch, group=conv.y.batch))
+    if plan.source.dma is not None:  # a later block finds it in L2
+        plan = plan.reading(dma=replace(plan.source.dma, depth=conv.x.batch, group=conv.x.batch))
+    if plan.result.dma is not None:
+        plan = plan.writing(dma=replace(plan.result.dma, depth=conv.y.batch, group=conv.y.batch))
     return plan.inferred(plan.note or NOTE)

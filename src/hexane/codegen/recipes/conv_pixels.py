@@ -50,7 +50,7 @@ def convolution_to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     for n in range(conv.x.n):
         plans = [_phase(fragment, conv, out.image(n), order, n, i) for i, order in enumerate(phases(shuffle, block))]
         place_blocks(fragment, plans)
-        if fragment.plans[-1].src is not None and not context.policy.between:
+        if fragment.plans[-1].source.dma is not None and not context.policy.between:
             raise UnsupportedError("a map that would be read again for every row of pixels", code=Reason.MEMORY)
     if not (context.target.name == "h16g" and conv.window.kw == conv.window.kh == 1 and block == 4):
         fragment.evidence(Evidence.INFERRED, "pixels stored by a convolution, as on M4 with blocks of 4")
@@ -81,7 +81,7 @@ def _phase(fragment: Fragment, conv: Convolution, out: Tensor, order: np.ndarray
         raise UnsupportedError("a row of pixels whose channels take several tasks", code=Reason.MEMORY)
     (plan,) = plans
     walk = out.dma(row * out.row)
-    plan = plan.but(dst=replace(walk, row=block * out.row, interleave=block))
+    plan = plan.writing(dma=replace(walk, row=block * out.row, interleave=block))
     if not plan.small_source:
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     return plan

@@ -15,7 +15,7 @@ from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, floor_log2, pe_patch
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region, Result
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
@@ -39,7 +39,7 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Turned copy into L2, the convolution along W into scratch, turned copy back."""
     x, y = conv.x, conv.y
     turn = tasks.copy_plan(fragment.target, x.h, x.c, 1, out_trans=True)
-    turn = turn.but(src=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
+    turn = turn.reading(dma=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
     turn = tasks.choose_shape(fragment.target, turn)
     channel = l2.odd_channel_stride(x.h)
     region = Region(0, channel, channel, channel)
@@ -51,14 +51,14 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     blocks = product.blocks(fragment.target, one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
         plan = dense_block(fragment.target, product, block, y.h, out_trans=False)
-        plan = plan.but(dst=flat.dma(block.first * flat.plane))
+        plan = plan.writing(dma=flat.dma(block.first * flat.plane))
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
         plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-        plan = plan.but(result=Region(x.c * channel), writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.writing(region=Region(x.c * channel)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
         fragment.add(plan)
     back = tasks.copy_plan(fragment.target, 1, y.c, y.h, out_trans=True)
     source = replace(flat.dma(), row=flat.plane, plane=flat.row)
-    back = back.but(src=source, dst=replace(y.dma(n * y.batch), row=y.plane, plane=y.row))
+    back = back.reading(dma=source).writing(dma=replace(y.dma(n * y.batch), row=y.plane, plane=y.row))
     back, end = fragment.bring(back, 0)
     fragment.send(back, end)
 
@@ -71,7 +71,7 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     if conv.bias is None:
         conv = replace(conv, bias=np.zeros(y.c, np.float16))
     plan = conv.plan(0)
-    plan = plan.but(dst=None, unicast=1, sx=2, ox=2, wout=ceil_div(y.w, 2), cores_log2=min(4, ceil_log2(x.c)))
+    plan = plan.writing(dma=None).but(unicast=1, sx=2, ox=2, wout=ceil_div(y.w, 2), cores_log2=min(4, ceil_log2(x.c)))
     plan = plan.but(macs=y.c * window.kw * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
     plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue))
@@ -80,10 +80,10 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     region = l2.resident_region(0, y.c, channel)
     plan, end = tasks.ne_source(fragment.target, plan, y.h * region.row)
     plan = fragment.stay(plan, region)
-    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, dst=y.dma())
+    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, result=Result(dma=y.dma()))
     crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
     crop = tasks.resident(crop, region, After.FOLLOWS_NE)
-    crop = crop.but(result=Region(end), writes=l2.AUTOMATIC)
+    crop = crop.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
     fragment.add(crop)
     return fragment
 
@@ -112,13 +112,15 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
         x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
     )
     shift = shift.but(kernel=packed(fragment.target, layout, one_hot, None, Epilogue()), kernel_format=ONE_HOT_KERNEL)
-    shift = shift.but(src=x.dma())
+    shift = shift.reading(dma=x.dma())
     shift = tasks.choose_shape(fragment.target, shift, weighted=True)
     plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
     plan = plan.but(cores_log2=shift.cores_log2)
     plan = apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
-    plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue), dst=y.dma())
+    plan = plan.writing(dma=y.dma()).but(
+        kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    )
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel
     if y.w <= 128 and 2 * size + l2.RESULT_ROOM <= fragment.limits.l2_bytes:
@@ -132,12 +134,12 @@ def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel
     region = Region(0, channel, y.c * channel, y.c * channel)
     shift, _ = tasks.ne_source(fragment.target, shift, size)
     walk = Dma(fragment.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
-    shift = shift.but(dst=walk, dst_staged=True)
+    shift = shift.writing(dma=walk, staged=True)
     fragment.stay(shift, region)
-    plan = plan.but(src=walk, src_staged=True)
+    plan = plan.reading(dma=walk, staged=True)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     plan = tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
-    plan = plan.but(result=Region(size), writes=l2.AUTOMATIC)
+    plan = plan.writing(region=Region(size)).but(writes=l2.AUTOMATIC)
     fragment.add(plan)
 
 
@@ -147,10 +149,10 @@ def _shift_through_scratch(fragment: Fragment, shift: Plan, plan: Plan, y: Tenso
     plane = row * y.h
     total = plane * (y.c // lanes)
     walk = Dma(fragment.workspace(total), 0, row, plane, total, total, interleave=lanes)
-    shift = shift.but(dst=walk)
+    shift = shift.writing(dma=walk)
     shift, end = tasks.ne_source(fragment.target, shift, 0)
     fragment.send(shift, end, explicit=False)
-    plan = plan.but(src=walk)
+    plan = plan.reading(dma=walk)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     plan, end = tasks.ne_source(fragment.target, plan, 0)
     fragment.send(plan, end)

@@ -12,7 +12,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Dma, Operand, Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.rounding import align
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
     """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
-    plan = plan.but(src=_walk(a, out), src2=_walk(b, out), dst=out.dma())
-    plan = plan.but(broadcast1=axes_of_one(a, out), broadcast2=axes_of_one(b, out))
+    plan = plan.reading(dma=_walk(a, out)).against(dma=_walk(b, out)).writing(dma=out.dma())
+    plan = plan.reading(broadcast=axes_of_one(a, out)).against(broadcast=axes_of_one(b, out))
     plan = plan.but(patch=pe_patch(out.w, out.h, operands=2))
     source, end = _region(a, 0, plan)
-    if plan.broadcast2 is Axes.W and fragment.target.choices.plain_columns:
+    if plan.second.broadcast is Axes.W and fragment.target.choices.plain_columns:
         channel = l2.channel_stride(1)
         second = Region(end, channel, b.c * channel, b.c * channel, b.c * channel)
         end += b.h * b.c * channel
     else:
         second, end = _region(b, l2.second_operand_base(end), plan)
-    plan = plan.but(source=source, source2=second, reads=tasks.by_dma(tasks.STARTS))
+    plan = plan.reading(region=source).against(region=second).but(reads=tasks.by_dma(tasks.STARTS))
     plan = tasks.streams_out(fragment.target, plan, end)
     plan = _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])
     if a.shape != out.shape:
@@ -70,11 +70,11 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> Pl
     ``operands`` says of each whether its rows go with the tile, and how many rows it has when they do not. Apple's
     choice for such maps is not known; only speed depends on it.
     """
-    result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
-    if plan.result.base + plan.h * result_row <= target.limits.l2_bytes:
+    result_row = plan.result.region.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
+    if plan.result.region.base + plan.h * result_row <= target.limits.l2_bytes:
         return plan
     patch = 1 << plan.patch[1]
-    regions = (plan.source, plan.source2)
+    regions = (plan.source.region, plan.second.region)
     fixed = sum(rows * region.row for region, (moves, rows) in zip(regions, operands) if not moves)
     moving = sum(region.row for region, (moves, _) in zip(regions, operands) if moves)
     room = target.limits.l2_bytes - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
@@ -86,7 +86,9 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> Pl
     plan = plan.but(tile=min(tile, plan.h))
     sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]
     base = l2.second_operand_base(sizes[0])
-    plan = plan.but(source2=replace(plan.source2, base=base), result=replace(plan.result, base=base + sizes[1]))
+    plan = plan.against(region=replace(plan.second.region, base=base)).writing(
+        region=replace(plan.result.region, base=base + sizes[1])
+    )
     return plan.inferred("tile height of a planar task")
 
 
@@ -112,20 +114,24 @@ def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray,
     stride = align(2 * count, 64)
     data = np.zeros((rows.shape[0], stride // 2), "<f2")
     data[:, :count] = rows
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, transpose2=True)
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, second=Operand(transposed=True))
     if kind is PeKind.BINARY:
-        plan = plan.but(broadcast2=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
+        plan = plan.against(broadcast=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
     whole = rows.shape[0] * stride
-    plan = plan.but(src=walk_in, dst=walk_out, src2=Dma(fragment.constant(data.tobytes()), 0, stride, whole, whole, 0))
+    plan = (
+        plan.reading(dma=walk_in)
+        .writing(dma=walk_out)
+        .against(dma=Dma(fragment.constant(data.tobytes()), 0, stride, whole, whole, 0))
+    )
     plan, end = tasks.pe_source(plan, 0, operands=2)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
-    plan = plan.but(source2=Region(end, channel, row, channel, channel))
+    plan = plan.against(region=Region(end, channel, row, channel, channel))
     end += rows.shape[0] * row
     plan = tasks.streams_out(fragment.target, plan, end)
     plan = _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
     if kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
-        plan = plan.but(broadcast2=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
+        plan = plan.against(broadcast=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
         plan = plan.inferred("one constant per channel of a map")
     if axis == "h":
         plan = plan.inferred("a constant per row")

@@ -15,7 +15,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
-from hexane.codegen.plan import OWN_DMA, Dma, Plan, Region
+from hexane.codegen.plan import OWN_DMA, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
@@ -118,18 +118,18 @@ def two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, rel
 
 def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     plan = planar(op, out, relu)
-    plan = plan.but(src=a.dma(), src2=b.dma(), dst=out.dma())
+    plan = plan.reading(dma=a.dma()).against(dma=b.dma()).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
-    plan = plan.but(source2=replace(plan.source, base=base))
+    plan = plan.against(region=replace(plan.source.region, base=base))
     plan = tasks.streams_out(target, plan, base + end)
     return tasks.fit_pe(target, plan)
 
 
 def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
-    plan = unary.copy_of(fragment.target, small, src=small.dma())
+    plan = unary.copy_of(fragment.target, small).reading(dma=small.dma())
     region = l2.planar_map(small.c, small.h, small.w, small.n)
     size = small.n * small.h * region.row
     plan, _ = fragment.bring(plan, size)
@@ -198,28 +198,33 @@ def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
     images = [wide] if small.n == out.n else [wide.image(n) for n in range(out.n)]
     for to in images:
         axes = broadcast_axes(small, to)
-        widen(fragment, Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, broadcast1=axes), small, to)
+        widen(
+            fragment,
+            Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, source=Operand(broadcast=axes)),
+            small,
+            to,
+        )
     return wide
 
 
 def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     """A planar copy with a broadcast source, which stays in L2 whole (tile, §13)."""
-    plan = plan.but(src=source.dma(), dst=out.dma(), patch=pe_patch(plan.w, plan.h, operands=1))
+    plan = plan.reading(dma=source.dma()).writing(dma=out.dma()).but(patch=pe_patch(plan.w, plan.h, operands=1))
     channel = l2.channel_stride(source.w)
     block = source.c * channel
     image = source.h * block
-    plan = plan.but(source=Region(0, channel, block, block, image if source.n > 1 else block))
+    plan = plan.reading(region=Region(0, channel, block, block, image if source.n > 1 else block))
     plan = plan.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     if source.n * image > fragment.limits.l2_bytes // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB", code=Reason.MEMORY)
     plan = tasks.streams_out(fragment.target, plan, source.n * image, explicit=True)
     if out.w <= 256:
         wide = l2.channel_stride(out.w)
-        plan = plan.but(result=Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide))
+        plan = plan.writing(region=Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide))
         room = fragment.limits.l2_bytes - source.n * image
-        if out.h * plan.result.row > room:
+        if out.h * plan.result.region.row > room:
             patch = 1 << plan.patch[1]
-            plan = plan.but(tile=room // plan.result.row // patch * patch)
+            plan = plan.but(tile=room // plan.result.region.row // patch * patch)
             if plan.tile < 1:
                 raise UnsupportedError(
                     "a row of a broadcast result does not fit the engine's L2 buffer", code=Reason.MEMORY
@@ -231,16 +236,16 @@ def against_small(fragment: Fragment, op: str, big: Tensor, small: Tensor, out: 
     """A map and a small operand that is copied into L2 and broadcast there."""
     copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
-    plan = plan.but(broadcast2=broadcast_axes(small, big))
-    fragment.add(against_resident(fragment.target, plan, big, out, copy.result, end))
+    plan = plan.against(broadcast=broadcast_axes(small, big))
+    fragment.add(against_resident(fragment.target, plan, big, out, copy.result.region, end))
     return fragment
 
 
 def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, resident: Region, base: int) -> Plan:
     """Source 1 by DMA, source 2 resident in L2."""
-    plan = plan.but(src=big.dma(), dst=out.dma())
+    plan = plan.reading(dma=big.dma()).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, base, after=After.NE)
-    plan = plan.but(source2=resident)
+    plan = plan.against(region=resident)
     plan = tasks.streams_out(target, plan, end, after=After.NOTHING)
     return tasks.fit_pe(target, plan)
 
@@ -249,9 +254,9 @@ def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out
     """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
     copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
-    plan = plan.but(src=big.dma(), dst=out.dma(), broadcast1=broadcast_axes(small, big))
+    plan = plan.reading(dma=big.dma(), broadcast=broadcast_axes(small, big)).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, end, after=After.NOTHING)
-    plan = plan.but(source2=plan.source, source=copy.result, src=None, src2=plan.src)
+    plan = plan.against(region=plan.source.region, dma=plan.source.dma).reading(region=copy.result.region, dma=None)
     plan = plan.but(reads=Reads(after=After.NE_RESULT))
     plan = tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
     plan = tasks.fit_pe(fragment.target, plan)
@@ -375,11 +380,11 @@ def _rows_onto(
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, transpose2=True, pe=BINARY[operation])
-    plan = plan.but(src=walk_in, dst=walk_out)
-    plan, end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
-    channel = copy.result.channel
-    plan = plan.but(source2=Region(0, channel, copy.result.row, channel))
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, pe=BINARY[operation])
+    plan = plan.against(transposed=True).reading(dma=walk_in).writing(dma=walk_out)
+    plan, end = tasks.pe_source(plan, 2 * copy.result.region.row, after=After.NE)
+    channel = copy.result.region.channel
+    plan = plan.against(region=Region(0, channel, copy.result.region.row, channel))
     plan = tasks.streams_out(context.target, plan, end, after=After.NOTHING)
     plan = tasks.fit_pe(context.target, plan)
     fragment.add(plan)
@@ -397,7 +402,9 @@ def two_rows(fragment: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     rows = np.zeros((2, stride // 2), "<f2")
     rows[0, :count], rows[1, :count] = shift, scale
     buffer = fragment.constant(rows.tobytes())
-    plan = tasks.copy_plan(fragment.target, 1, 2, count, src=Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride))
+    plan = tasks.copy_plan(fragment.target, 1, 2, count).reading(
+        dma=Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
+    )
     plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)

@@ -166,11 +166,11 @@ def _fill_from(
         plan = tasks.copy_plan(fragment.target, channels, 1, width, groups=groups, out_trans=True)
     else:
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
-    plan = plan.but(src=x.walk(groups))
+    plan = plan.reading(dma=x.walk(groups))
     group = total if groups == 1 else kernels.head
     walk = kernels.from_token(first)
-    plan = plan.but(
-        dst=replace(walk, row=kernels.step, plane=kernels.step, depth=total, group=group, interleave=kernels.lanes)
+    plan = plan.writing(
+        dma=replace(walk, row=kernels.step, plane=kernels.step, depth=total, group=group, interleave=kernels.lanes)
     )
     if transposed:
         plan, end = fragment.bring(plan, 0)

@@ -25,7 +25,7 @@ from hexane.codegen.operations import (
     Axes,
     PeKind,
 )
-from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
+from hexane.codegen.plan import Dma, Operand, Plan, Region, TaskKernel
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.batched import KERNELS_PER_TASK
 from hexane.codegen.recipes.head_operands import SEVERAL, Heads, Kernels, heads_of, of_dims, of_tokens
@@ -217,7 +217,7 @@ class _Around:
         plan = tasks.copy_plan(
             self.fragment.target, q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True
         )
-        plan = plan.but(src=q.walk(groups))
+        plan = plan.reading(dma=q.walk(groups))
         plan = tasks.choose_shape(self.fragment.target, plan)
         size = q.heads * self.columns.row
         plan, end = tasks.ne_source(self.fragment.target, plan, size)
@@ -230,7 +230,7 @@ class _Around:
 
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
-        plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries, src=mask.matrix())
+        plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries).reading(dma=mask.matrix())
         plan, end = self.fragment.bring(plan, self.small.base)
         self.fragment.need_room(end, "a mask")
         self.fragment.stay(plan, self.mask)
@@ -272,7 +272,9 @@ class _Around:
             1.0,
         )
         plan = plan.but(groups=count, macs=count * plan.macs)
-        plan = plan.but(dst=Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane))
+        plan = plan.writing(
+            dma=Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
+        )
         plan = tasks.choose_shape(self.fragment.target, plan)
         plan = tasks.resident(plan, self._by_head(region), After.PE_RESULT)
         plan = self._sends(plan)
@@ -282,7 +284,7 @@ class _Around:
     def _of_queries(self, plan: Plan, head: int) -> Plan:
         """The queries of one head or, one group each, of several: turned in L2, or given so."""
         if self.q.columns:
-            plan = plan.but(src=self.q.walk(max(2, plan.groups), head))
+            plan = plan.reading(dma=self.q.walk(max(2, plan.groups), head))
             plan, _ = tasks.ne_source(self.fragment.target, plan, self.end)
             return plan
         columns = replace(self.columns, base=head * self.columns.row)
@@ -297,7 +299,7 @@ class _Around:
     def _sends(self, plan: Plan) -> Plan:
         """Result by DMA, through a buffer behind everything or where the reciprocals were."""
         fits = self.end + l2.RESULT_ROOM <= self.fragment.limits.l2_bytes
-        return plan.but(result=Region(self.end if fits else self.small.base), writes=l2.AUTOMATIC)
+        return plan.writing(region=Region(self.end if fits else self.small.base)).but(writes=l2.AUTOMATIC)
 
     def _weights(self, count: int) -> Region:
         """Mask and softmax of the scores in L2; where the weights are."""
@@ -320,7 +322,7 @@ class _Around:
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
         plan = Plan("PE", w=sizes.queries, h=count, c=sizes.keys, kind=PeKind.BINARY, pe=BINARY["add"])
-        plan = plan.but(broadcast2=Axes.H)
+        plan = plan.against(broadcast=Axes.H)
         plan = tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
         self.fragment.stay(plan, self.second, after=After.NOTHING)
 
@@ -330,7 +332,7 @@ class _Around:
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
         fragment.add(*self._maxima(region, spare, count, after))
         powers_and_reciprocals(fragment, (n, count, m), region, self.small, spare)
-        weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
+        weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.C))
         weights = tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
         fragment.stay(weights, region, after=After.NOTHING)
 
@@ -367,7 +369,7 @@ class _Around:
             half = ceil_div(n, 2)
             plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
             plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
-            plan = plan.but(source2=replace(region, base=region.base + (n - half) * self.line))
+            plan = plan.against(region=replace(region, base=region.base + (n - half) * self.line))
             region, n = replace(spare, base=spare.base + at * self.line), half
             plan = tasks.stays(plan, region, after=After.NOTHING)
             plan = plan.inferred("halves of the keys compared in L2")
@@ -386,7 +388,7 @@ class _Around:
         for first, rows in _blocks(sizes.dims, self.v.lanes):
             plan = _product(self.v.of(head, first, rows), self.v.lanes, sizes.queries, sizes.keys, rows, 1.0)
             offset = out.offset + head * out.plane + first * out.row
-            plan = plan.but(dst=Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane))
+            plan = plan.writing(dma=Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane))
             plan = tasks.choose_shape(self.fragment.target, plan)
             plan = tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
             plan = self._sends(plan)

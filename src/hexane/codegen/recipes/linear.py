@@ -174,7 +174,7 @@ class TransposedMap:
 
 def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
-    plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True, src=x.walk())
+    plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True).reading(dma=x.walk())
     plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
@@ -189,7 +189,7 @@ def turn_in(fragment: Fragment, x: MatrixRows, base: int = 0) -> TransposedMap:
 def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0) -> TransposedMap:
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
-    plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True, src=x.folded())
+    plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True).reading(dma=x.folded())
     plan = tasks.choose_shape(fragment.target, plan)
     region = folded_region(fragment.target, base, x.k, h, kernel_bytes)
     plan, source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
@@ -199,7 +199,7 @@ def fold_in(fragment: Fragment, x: MatrixRows, kernel_bytes: int, base: int = 0)
 def fold_columns(fragment: Fragment, x: MatrixRows, kernel_bytes: int) -> TransposedMap:
     """T0 and T1 of a folded product whose x is given as [K, M]: its columns as rows in L2, then folded from there."""
     k, m = x.m, x.k
-    turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True, src=x.walk())
+    turn = tasks.copy_plan(fragment.target, k, 1, m, out_trans=True).reading(dma=x.walk())
     turn = tasks.choose_shape(fragment.target, turn)
     channel = l2.channel_stride(k)
     rows = Region(0, channel, m * channel, m * channel)
@@ -229,7 +229,7 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
 
 
 def _staged(fragment: Fragment, plan: Plan, source: Region, walk: Dma, source_end: int) -> TransposedMap:
-    plan = plan.but(dst=walk, dst_staged=True)
+    plan = plan.writing(dma=walk, staged=True)
     plan = fragment.stay(plan, source)
     end = source.base + plan.hout * source.row
     return TransposedMap(source, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
@@ -237,11 +237,11 @@ def _staged(fragment: Fragment, plan: Plan, source: Region, walk: Dma, source_en
 
 def fold_out(fragment: Fragment, region: Region, m: int, y: MatrixRows) -> None:
     """T2 of a folded product: from pixels back to rows."""
-    plan = tasks.copy_plan(fragment.target, m, 1, y.k, dst=y.walk())
+    plan = tasks.copy_plan(fragment.target, m, 1, y.k).writing(dma=y.walk())
     plan = tasks.choose_shape(fragment.target, plan)
     size = m * region.channel
     plan = tasks.resident(plan, Region(region.base, region.channel, size, size), After.NE_RESULT)
-    plan = plan.but(result=Region(region.base + size), writes=l2.AUTOMATIC)
+    plan = plan.writing(region=Region(region.base + size)).but(writes=l2.AUTOMATIC)
     fragment.add(plan)
 
 
@@ -268,12 +268,12 @@ def products(fragment: Fragment, source: TransposedMap, weights: Product, y: Mat
     blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=True)
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
-        plan = plan.but(dst=replace(y.walk(), offset=y.offset + 2 * block.first))
+        plan = plan.writing(dma=replace(y.walk(), offset=y.offset + 2 * block.first))
         if i == 0 and source.walk is not None:
-            plan = plan.but(src=source.walk, src_staged=True)
+            plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.but(result=Region(source.end), writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
         fragment.add(plan)
 
 
@@ -285,7 +285,7 @@ def folded_products(fragment: Fragment, source: TransposedMap, weights: Product,
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
         if i == 0 and source.walk is not None:
-            plan = plan.but(src=source.walk, src_staged=True)
+            plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
@@ -332,7 +332,7 @@ def _from_transposed(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: 
     plans = []
     for block in blocks_for(fragment.target, weights, 1, x.k, transposed=True):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
-        plan = plan.but(src=walk, dst=replace(y.walk(), offset=y.offset + 2 * block.first))
+        plan = plan.reading(dma=walk).writing(dma=replace(y.walk(), offset=y.offset + 2 * block.first))
         plan = settle(fragment.target, plan)
         plans.append(plan)
     place_blocks(fragment, plans)
@@ -405,7 +405,7 @@ def _hidden(fragment: Fragment, source: TransposedMap, weights: Product, region:
     for i, block in enumerate(blocks_for(fragment.target, weights, source.h, source.w, transposed=False)):
         plan = block_plan(fragment.target, source, weights, block, {}, out_trans=False)
         if i == 0:
-            plan = plan.but(src=source.walk, src_staged=True)
+            plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else source.after
         plan = tasks.resident(plan, source.region, follows if i == 0 else After.NOTHING)

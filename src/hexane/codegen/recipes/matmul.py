@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_shape, largest_shape
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
-from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
+from hexane.codegen.plan import Dma, Operand, Plan, Region, Result, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
@@ -107,9 +107,9 @@ def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixR
     row = align(2 * lanes * x.k, 64)
     group = x.m // lanes * row
     walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
-    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, dst=walk)
+    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, result=Result(dma=walk))
     step = x.m * x.stride
-    plan = plan.but(src=replace(x.walk(), depth=step, group=step))
+    plan = plan.reading(dma=replace(x.walk(), depth=step, group=step))
     plan, end = tasks.pe_source(plan, 0)
     plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
@@ -161,7 +161,7 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, pl
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
-        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, src=x.walk(), dst=walk)
+        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, source=Operand(dma=x.walk()), result=Result(dma=walk))
         plan, end = tasks.pe_source(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
@@ -170,7 +170,7 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, pl
             if transposed
             else tasks.copy_plan(fragment.target, m, 1, k)
         )
-        plan = plan.but(src=x.walk(), dst=walk)
+        plan = plan.reading(dma=x.walk()).writing(dma=walk)
         plan, end = fragment.bring(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
@@ -183,10 +183,10 @@ def _overlap(region: tuple[int, int], other: tuple[int, int]) -> bool:
 
 def hazard(start: int, end: int, copy: Plan) -> After:
     """Region of a PE staging copy that a region of the next NE task overlaps (§4.6)."""
-    result = copy.result.base
+    result = copy.result.region.base
     if _overlap((start, end), (result, result + STAGING_RESULT)):
         return After.PE_RESULT
-    return After.PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else After.NOTHING
+    return After.PE_SOURCE if _overlap((start, end), (copy.source.region.base, result)) else After.NOTHING
 
 
 def behind_staging(plan: Plan, end: int, copy: Plan) -> Plan:
@@ -200,7 +200,7 @@ def behind_staging(plan: Plan, end: int, copy: Plan) -> Plan:
 
 def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
-    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True, src=w.walk())
+    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True).reading(dma=w.walk())
     plan = tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
@@ -226,7 +226,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     row = align(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row
     walk = Dma(fragment.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
-    plan = plan.but(src=w.walk(), dst=walk)
+    plan = plan.reading(dma=w.walk()).writing(dma=walk)
     plan, end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
         plan = plan.but(reads=plan.reads.waiting(hazard(0, end, after_planar)))
@@ -310,13 +310,13 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
     staging = fragment.plans[start]
     for i, (first, count) in enumerate(blocks):
         plan = kernel_product(fragment.target, staged.moved(first // lanes * staged.row), count, k, n, product.scale)
-        plan = plan.but(dst=replace(y.walk(), offset=y.offset + first * y.stride), dtid=start)
+        plan = plan.writing(dma=replace(y.walk(), offset=y.offset + first * y.stride)).but(dtid=start)
         if region is not None:
             plan = tasks.choose_shape(fragment.target, plan)
             plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
+            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
         elif i == 0 or fragment.plans[-1].reads.type is SourceType.DMA_STREAM:
-            plan = plan.but(src=w.walk())
+            plan = plan.reading(dma=w.walk())
             plan = tasks.choose_shape(fragment.target, plan, weighted=fragment.target.choices.small_patch)
             after = staging if staging.unit == "PE" and start == len(fragment.plans) - 1 else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
@@ -328,9 +328,9 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
                 plan = behind_staging(plan, end, after)
         else:
             plan = tasks.choose_shape(fragment.target, plan)
-            plan = tasks.resident(plan, replace(fragment.plans[-1].source, group=0))
-            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
-        resident = region is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
+            plan = tasks.resident(plan, replace(fragment.plans[-1].source.region, group=0))
+            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
+        resident = region is not None or plan.source.dma is None or plan.reads.type is SourceType.DMA_KEEP
         plan = plan.but(holds=i < len(blocks) - 1 and resident)
         fragment.add(plan)
 
@@ -356,15 +356,15 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
     n = y.k
     plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
     plan = _surface_kernel(fragment.target, plan, x)
-    plan = plan.but(dst=y.walk(), macs=x.m * n * x.k)
+    plan = plan.writing(dma=y.walk()).but(macs=x.m * n * x.k)
     if turned_y:
         source = turn_in(fragment, w)
-        plan = plan.but(src=source.walk, src_staged=True)
+        plan = plan.reading(dma=source.walk, staged=True)
         plan = tasks.choose_shape(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after)
-        plan = plan.but(result=Region(source.end), writes=l2.AUTOMATIC)
+        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC)
     else:
-        plan = plan.but(src=w.walk())
+        plan = plan.reading(dma=w.walk())
         plan, end = fragment.bring(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     fragment.add(plan)
@@ -389,19 +389,19 @@ def _by_single_rows(
         at -= count
         plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
         plan = _surface_kernel(fragment.target, plan, x.part(at, count))
-        plan = plan.but(dst=replace(y.walk(), offset=y.offset + at * y.stride), macs=count * n * k)
+        plan = plan.writing(dma=replace(y.walk(), offset=y.offset + at * y.stride)).but(macs=count * n * k)
         if region is None:
-            plan = plan.but(src=w.walk())
+            plan = plan.reading(dma=w.walk())
             plan = tasks.choose_shape(fragment.target, plan)
             keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
             plan, end = tasks.ne_source(fragment.target, plan, 0, keep=keep)
             plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
-            region = replace(plan.source, group=0) if keep else None
+            region = replace(plan.source.region, group=0) if keep else None
         else:
             if turned_y and i == 0:
-                plan = plan.but(src=walk, src_staged=True)
+                plan = plan.reading(dma=walk, staged=True)
             plan = tasks.choose_shape(fragment.target, plan)
             plan = tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
-            plan = plan.but(result=Region(end), writes=l2.AUTOMATIC)
+            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
         plan = plan.but(holds=i < len(sizes) - 1 and region is not None)
         fragment.add(plan)

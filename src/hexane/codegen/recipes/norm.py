@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Operand, Plan, Region, Result
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_small, sizes_of_one, two_surfaces
 from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
@@ -168,12 +168,12 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     target = replace(source, base=moved_at)
     region = Region(moved_at, flat, turned_row, w * flat)
 
-    load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True, src=x.dma())
+    load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True).reading(dma=x.dma())
     load, _ = fragment.bring(load, source_at, keep=True)
-    load = load.but(source=replace(source, group=c * channel))
+    load = load.reading(region=replace(source, group=c * channel))
     load = tasks.stays(load, region)
     mean = _column_mean(x, region, values)
-    minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.C)
+    minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], second=Operand(broadcast=Axes.C))
     minus = tasks.resident(minus, source, After.PE_RESULT, second=values)
     minus = tasks.stays(minus, target, after=After.NOTHING)
     again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
@@ -182,7 +182,8 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     again = tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
     spread = _column_mean(x, replace(region, base=turned_at), values)
     spread = spread.but(pe=SQUARES, epsilon=epsilon)
-    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C, dst=y.dma())
+    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.against(broadcast=Axes.C).writing(dma=y.dma())
     scale = tasks.resident(scale, target, After.PE_RESULT, second=values)
     scale = tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
     fragment.add(load, mean, minus, again, spread)
@@ -197,7 +198,7 @@ def _turned_pad(row: int, channel: int) -> int:
 
 def _column_mean(x: Tensor, transposed: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
-    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.c)
+    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.c, result=Result(transposed=True))
     plan = tasks.resident(
         plan,
         Region(transposed.base, transposed.channel, transposed.depth, transposed.depth, transposed.row),
@@ -212,16 +213,20 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}", code=Reason.EXTENT)
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / (x.h * x.w), src=x.dma())
+    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, final=1.0 / (x.h * x.w))
+    mean = mean.writing(transposed=True).reading(dma=x.dma())
     mean, end = tasks.pe_source(mean, 2 * line, keep=True)
     fragment.need_room(end, f"a layer norm of {x.c} planes of {x.h} x {x.w}")
-    source = replace(mean.source, group=0)
+    source = replace(mean.source.region, group=0)
     mean = tasks.stays(mean, vector)
     axes = sizes_of_one((1, x.w), (1, x.h))
-    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=axes, transpose1=True, transpose_out=True)
+    spread = (
+        variance(x.w, x.h, x.c, x.h * x.w, epsilon).reading(broadcast=axes, transposed=True).writing(transposed=True)
+    )
     spread = tasks.resident(spread, vector, After.PE_RESULT, second=source)
     spread = tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, dst=y.dma())
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+    scale = scale.against(transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, source, After.PE_RESULT, second=vector)
     scale = tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
     fragment.add(mean, spread, scale)
@@ -237,10 +242,10 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     else:
         w, h, d, walk = x.w, x.c, x.h, cube(x)
     count = x.c * x.h * x.w
-    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE, final=1.0 / count, src=walk)
+    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE, final=1.0 / count, source=Operand(dma=walk))
     mean, _ = tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
-    source = replace(mean.source, group=0)
-    end = 4 * l2.UNIT + h * mean.source.row
+    source = replace(mean.source.region, group=0)
+    end = 4 * l2.UNIT + h * mean.source.region.row
     if (
         max(end, 4 * l2.UNIT + x.h * (x.c * l2.channel_stride(x.w) + 2 * l2.UNIT)) + l2.RESULT_ROOM
         > fragment.limits.l2_bytes
@@ -253,17 +258,18 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     fragment.stay(mean, single)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
-    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes, patch=tall_patch(w, h))
+    spread = variance(w, h, 1, count, epsilon, d=d, patch=tall_patch(w, h)).reading(broadcast=axes)
     spread = tasks.resident(spread, single, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C, dst=y.dma())
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+    scale = scale.against(broadcast=Axes.C).writing(dma=y.dma())
     if x.c == x.h == 1:
         scale = scale.but(patch=pe_patch(w, h, operands=2))
         scale = tasks.resident(scale, source, After.PE_RESULT)
     else:
-        scale = scale.but(src=x.dma())
+        scale = scale.reading(dma=x.dma())
         scale, end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
-    scale = scale.but(source2=single)
+    scale = scale.against(region=single)
     fragment.send(scale, end, after=After.NOTHING)
 
 
@@ -271,7 +277,7 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
-    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True, src=x.dma())
+    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, result=Result(transposed=True), source=Operand(dma=x.dma()))
     turn, _ = tasks.pe_source(turn, 4 * l2.UNIT + line)
     fragment.stay(turn, vector)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
@@ -280,14 +286,14 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
     mean = tasks.resident(mean, vector, after_turn)
     mean = tasks.stays(mean, single, after=After.NOTHING)
-    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W, patch=patch)
+    spread = variance(x.c, 1, 1, x.c, epsilon, patch=patch).reading(broadcast=Axes.W)
     spread = tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
     spread = tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
-    scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, patch=patch)
+    scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], patch=patch, second=Operand(transposed=True))
     scale = tasks.resident(scale, vector, After.PE_RESULT, second=single)
     scale = tasks.stays(scale, vector, after=After.NOTHING)
     fragment.add(mean, spread, scale)
-    back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, dst=y.dma())
+    back = Plan("PE", c=x.c, kind=PeKind.UNARY, source=Operand(transposed=True), result=Result(dma=y.dma()))
     back = tasks.resident(back, vector, after_turn)
     fragment.send(back, 4 * l2.UNIT + line, after=After.NOTHING)
 
@@ -303,14 +309,14 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     mean = _row_mean(x, region, row_values(x, 2 * size), After.NE_RESULT)
     fragment.add(mean)
     target = replace(region, base=size)
-    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
+    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], second=Operand(broadcast=Axes.W))
     minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(2 * size, 16, step, step))
     fragment.stay(minus, target, after=After.NOTHING)
     spread = _row_mean(x, target, row_values(x, 0), After.PE_RESULT)
     spread = spread.but(pe=SQUARES, epsilon=epsilon)
     fragment.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W, transpose2=False)
-    scale = scale.but(dst=y.dma())
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.against(broadcast=Axes.W, transposed=False).writing(dma=y.dma())
     scale = tasks.resident(scale, target, After.PE_RESULT, second=Region(0, 16, step, step))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
@@ -329,19 +335,20 @@ def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, transpose_out=True, final=1.0 / x.k, src=x.walk())
+    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, final=1.0 / x.k)
+    mean = mean.writing(transposed=True).reading(dma=x.walk())
     mean, _ = tasks.pe_source(mean, base, keep=True)
     mean = mean.but(patch=(min(mean.patch[0], 8), 0))
     mean = fragment.stay(mean, vector)
-    source = replace(mean.source, group=0)
-    spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=Axes.W, transpose1=True, transpose_out=True)
+    source = replace(mean.source.region, group=0)
+    spread = variance(x.k, 1, x.m, x.k, epsilon).reading(broadcast=Axes.W, transposed=True).writing(transposed=True)
     spread = tasks.resident(spread, vector, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(vector, base=line), after=After.NOTHING)
     return vector, source
 
 
 def _scaled(x: MatrixRows, source: Region, vector: Region) -> Plan:
-    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
+    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], second=Operand(transposed=True))
     return tasks.resident(plan, source, After.PE_RESULT, second=vector)
 
 
@@ -355,7 +362,7 @@ def rows_as_channels(fragment: Fragment, x: MatrixRows, y: MatrixRows, epsilon: 
         part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
         base = 2 * l2.channel_stride(part.m)
         vector, source = _row_statistics(fragment, part, base, epsilon)
-        scale = _scaled(part, source, vector).but(dst=target.walk())
+        scale = _scaled(part, source, vector).writing(dma=target.walk())
         # the statistics are those in front of a projection, where the scaled rows stay in L2
         scale = scale.inferred("layer norm of a projection, result by DMA")
         fragment.send(scale, base + source.row, explicit=False, after=After.NOTHING)

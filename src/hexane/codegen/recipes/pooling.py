@@ -100,7 +100,7 @@ def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Contex
     fragment = Fragment(context)
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
     plan = window.set_on(plan)
-    plan = plan.but(cores_log2=min(tasks.MOST_CORES_LOG2, ceil_log2(x.c)), src=x.dma(), dst=y.dma())
+    plan = plan.reading(dma=x.dma()).writing(dma=y.dma()).but(cores_log2=min(tasks.MOST_CORES_LOG2, ceil_log2(x.c)))
     plan = tasks.choose_shape(context.target, plan)
     plan, end = tasks.ne_source(context.target, plan, 0)
     fragment.send(plan, end)
@@ -127,7 +127,9 @@ def _computing(fragment: Fragment, context: Context, from_outside: bool) -> floa
     """Price of the tasks with all operands in L2, but for a map that is given in DRAM."""
     if from_outside:
         return price_us(fragment.plans, context.chip)
-    return price_us([replace(plan, src=None, src2=None, dst=None) for plan in fragment.plans], context.chip)
+    return price_us(
+        [plan.reading(dma=None).against(dma=None).writing(dma=None) for plan in fragment.plans], context.chip
+    )
 
 
 @recipe("max_pool")

@@ -52,7 +52,7 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
         fragment.add(unary.pe_stream(context.target, plan, x, middle))
         plan, x = _copy(x).but(bias=float(affine.zero)), middle
     fragment.add(unary.pe_stream(context.target, plan, x, y))
-    fragment.change(-1, out_format=BYTE_FORMATS[op.output.dtype])
+    fragment.plans[-1] = fragment.plans[-1].writing(element=BYTE_FORMATS[op.output.dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -74,7 +74,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
         fragment.add(unary.pe_stream(context.target, plan.but(bias=-float(affine.zero)), x, middle))
         plan, x = _copy(y), middle
     fragment.add(unary.pe_stream(context.target, plan.but(scale=affine.scale), x, y))
-    fragment.change(0, in_format=BYTE_FORMATS[dtype])
+    fragment.plans[0] = fragment.plans[0].reading(element=BYTE_FORMATS[dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment
 
@@ -101,7 +101,6 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     weights = Weights(np.asarray(weight, np.float16), product.stream).scaled_by(epilogue.scale)
     x, y = context.tensor(product.bytes), context.tensor(ops[-1].output)
     fragment = lower(Convolution(x, y, weights, epilogue.bias_behind_scale, window_of(conv), epilogue), context)
-    for at in range(len(fragment.plans)):
-        fragment.change(at, in_format=BYTE_FORMATS[product.bytes.dtype])
+    fragment.plans = [plan.reading(element=BYTE_FORMATS[product.bytes.dtype]) for plan in fragment.plans]
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment

@@ -90,7 +90,7 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     transposed = context.choices.turned_quotients or b.h == b.w == 1
     region, size = _held_table(fragment, "reciprocal", b, transposed=transposed)
     product = planar("mul", out, False)
-    product = product.but(broadcast2=broadcast_axes(b, a), transpose2=transposed)
+    product = product.against(broadcast=broadcast_axes(b, a), transposed=transposed)
     fragment.add(against_resident(context.target, product, a, out, region, size))
     return fragment
 
@@ -115,9 +115,9 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     fragment.change(0, post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
     (table,) = fragment.plans
     last = planar(ops[1].type, out, False)
-    last = last.but(dst=out.dma(), source2=region, transpose2=True, patch=pe_patch(1, 1, operands=2))
-    last = tasks.resident(last, replace(table.source, group=0), After.NE)
-    fragment.send(last, region.channel + table.source.row, after=After.NOTHING)
+    last = last.writing(dma=out.dma()).against(region=region, transposed=True).but(patch=pe_patch(1, 1, operands=2))
+    last = tasks.resident(last, replace(table.source.region, group=0), After.NE)
+    fragment.send(last, region.channel + table.source.region.row, after=After.NOTHING)
     if "function_and_residual" not in (context.target.shown or ()):
         fragment.evidence(Evidence.INFERRED, "a pixel and its table, as on H14")
     return fragment
@@ -129,7 +129,7 @@ def _held_table(
     """A table of x at 0 in L2, turned if asked for, x behind it: where, and how many bytes (§13, appendix A)."""
     plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=transposed)
     plan = unary.set_table(plan, name)
-    plan = plan.but(src=x.dma())
+    plan = plan.reading(dma=x.dma())
     if not keep:  # one-row patches where x stays, as of copies that read L2
         plan = tasks.choose_shape(fragment.target, plan)
     channels, width = (x.w, x.c) if transposed else (x.c, x.w)
@@ -174,7 +174,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     pairs = Region(0, 2 * channel, row, block)
     size = a.h * row
     for i, tensor in enumerate((b, a)):
-        plan = unary.copy_of(context.target, tensor, src=tensor.dma())
+        plan = unary.copy_of(context.target, tensor).reading(dma=tensor.dma())
         if tensor is a:
             plan = unary.set_table(plan, "log2")
         plan = tasks.choose_shape(context.target, plan)
@@ -183,7 +183,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT, power_category=2)
     product = product.but(cores_log2=cores_log2(a.c))
     product = unary.set_table(product, "exp2")
-    product = product.but(dst=out.dma(), shape=(1, 1, largest))
+    product = product.writing(dma=out.dma()).but(shape=(1, 1, largest))
     if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
         coefficients = max(2, tasks.lanes_of(product)) * product.c
         total = tasks.moved_bytes(product, alone=True)
@@ -203,15 +203,15 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
     pixel = x.w == x.h == 1
     logarithms, size = _held_table(fragment, "log2", x, transposed=pixel)
     product = planar("mul", x, False)
-    product = product.but(src=y.dma())
+    product = product.reading(dma=y.dma())
     last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
-    last = last.but(dst=out.dma())
+    last = last.writing(dma=out.dma())
     placed = replace(logarithms, base=size) if pixel else logarithms
     product, end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
-    product = product.but(source2=logarithms)
+    product = product.against(region=logarithms)
     product = tasks.stays(product, placed, after=After.NOTHING)
     if pixel:
-        product = product.but(transpose2=True, transpose_out=True)
+        product = product.against(transposed=True).writing(transposed=True)
         last = last.but(shape=(3, max(0, 7 - ceil_log2(x.c)), 3))
         end = 2 * size
     else:
@@ -222,7 +222,9 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
         channel = l2.channel_stride(x.w)
         block = x.c * channel
         pad = l2.UNIT * (block // l2.UNIT % 2 == 0)  # one program
-        last = last.but(result=Region(end, channel, block + pad, block, block), writes=Writes(ResultType.DMA_STREAM))
+        last = last.writing(region=Region(end, channel, block + pad, block, block)).but(
+            writes=Writes(ResultType.DMA_STREAM)
+        )
     fragment.add(product)
     fragment.add(last)
     return fragment

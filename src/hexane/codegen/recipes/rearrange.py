@@ -83,24 +83,26 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
     step = ceil_div(y.w, LANES) * LINE
     columns = Dma(fragment.workspace(x.h * across * step), 0, across * step, LINE, step, step, interleave=LANES)
     spread = tasks.copy_plan(target, 1, x.h, x.w, groups=x.c, out_trans=True)
-    spread = spread.but(src=replace(x.dma(), group=x.plane), dst=alone)
+    spread = spread.reading(dma=replace(x.dma(), group=x.plane)).writing(dma=alone)
     spread = tasks.choose_shape(target, spread)
     spread = spread.but(tile=min(x.h, 16))
     line = l2.channel_stride(min(x.w, 32))
-    spread = spread.but(source=Region(0, line, line, line, line), reads=tasks.by_dma(tasks.STARTS))
+    spread = spread.reading(region=Region(0, line, line, line, line)).but(reads=tasks.by_dma(tasks.STARTS))
     spread = tasks.streams_out(target, spread, spread.tile * line)
     fragment.add(spread)
     for c, h, groups, out_trans, source, result in (
         (y.w, x.h, across, False, replace(alone, plane=across * LINE, depth=LINE), columns),
         (y.w, y.h, factor * across, True, replace(columns, row=factor * columns.row), replace(y.dma(), group=y.plane)),
     ):
-        plan = tasks.copy_plan(target, c, h, 1, groups=groups, out_trans=out_trans, src=source, dst=result)
+        plan = (
+            tasks.copy_plan(target, c, h, 1, groups=groups, out_trans=out_trans).reading(dma=source).writing(dma=result)
+        )
         plan = tasks.choose_shape(target, plan)
         plan, end = tasks.ne_source(target, plan, 0, after=After.NOTHING if out_trans else After.NE_RESULT)
         plan = tasks.streams_out(target, plan, end)
         if out_trans:
             line = l2.channel_stride(y.w)
-            plan = plan.but(result=Region(end, line, line, line, line), writes=Writes(ResultType.DMA_STREAM))
+            plan = plan.writing(region=Region(end, line, line, line, line)).but(writes=Writes(ResultType.DMA_STREAM))
         fragment.add(plan)
 
 

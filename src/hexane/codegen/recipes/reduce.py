@@ -149,12 +149,12 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
         return False
     if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
         return False
-    plan = kind.plan(x.w, x.h, x.c, transpose_out=True, final=kind.factor(x.h * x.w))
+    plan = kind.plan(x.w, x.h, x.c, final=kind.factor(x.h * x.w)).writing(transposed=True)
     line = result.row
-    plan = plan.but(src=x.dma(), dst=Dma(result.buffer, result.offset, line, line, line, line))
+    plan = plan.reading(dma=x.dma()).writing(dma=Dma(result.buffer, result.offset, line, line, line, line))
     plan, end = tasks.pe_source(plan, 0)
     vector = align(2 * x.c, 16)
-    plan = plan.but(result=Region(end, vector, vector, vector, vector))
+    plan = plan.writing(region=Region(end, vector, vector, vector, vector))
     plan = plan.but(writes=Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan)))
     fragment.add(plan)
     return True
@@ -216,10 +216,12 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         rows(fragment, x, middle, replace(kind, reciprocal=False))
         plane(fragment, middle, out, replace(kind, square=False))
         return
-    plan = kind.plan(x.w, x.h, x.c, groups=x.n, final=kind.factor(x.h * x.w), src=x.dma(), dst=out.dma())
+    plan = (
+        kind.plan(x.w, x.h, x.c, groups=x.n, final=kind.factor(x.h * x.w)).reading(dma=x.dma()).writing(dma=out.dma())
+    )
     if x.h == 1 and folds(x.w, by_dma=True):
         plan = fold_row(plan, x.w)
-        plan = plan.but(src=replace(x.dma(), row=x.w // 2))
+        plan = plan.reading(dma=replace(x.dma(), row=x.w // 2))
         plan, end = tasks.pe_source(plan, 0)
         if plan.patch[0] > FOLDED_PATCH_LOG2:
             plan = plan.but(patch=(FOLDED_PATCH_LOG2, plan.patch[1]))
@@ -227,7 +229,7 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
             block = x.c * channel
             row = block + l2.pe_pad(block, channel, reduction=True)
             end = plan.h * row
-            plan = plan.but(source=Region(0, channel, row, block, block))
+            plan = plan.reading(region=Region(0, channel, row, block, block))
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
         plan, end = tasks.pe_source(plan, 0)
@@ -246,8 +248,8 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         return
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.c, groups=x.h, final=kind.factor(x.w))
-        plan = plan.but(src=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row))
-        plan = plan.but(dst=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row))
+        plan = plan.reading(dma=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row))
+        plan = plan.writing(dma=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row))
         plan, end = tasks.pe_source(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
         plan = tasks.fit_pe(fragment.target, plan)
@@ -257,13 +259,13 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.h, final=kind.factor(x.w))
-        plan = plan.but(src=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch))
-        plan = plan.but(dst=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch))
+        plan = plan.reading(dma=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch))
+        plan = plan.writing(dma=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch))
         plan, _ = tasks.pe_source(plan, 0)
-        region = plan.source
+        region = plan.source.region
         end = x.h * region.channel
         end += l2.pe_pad(end, l2.channel_stride(64), reduction=True)
-        plan = plan.but(source=replace(region, row=end))
+        plan = plan.reading(region=replace(region, row=end))
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
         plan = tasks.fit_pe(fragment.target, plan)
         fragment.add(plan)
@@ -283,14 +285,14 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
-        plan = plan.but(src=x.dma(n * x.batch), dst=out.dma(n * out.batch))
+        plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=out.dma(n * out.batch))
         plan = tasks.choose_shape(fragment.target, plan)
         plan = plan.but(shape=(0, 0, plan.shape[2]))
         plan, end = tasks.ne_source(fragment.target, plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end)
         if plan.fat_tile:
             line = l2.channel_stride(x.w)
-            plan = plan.but(result=Region(end, line, line, line, line))
+            plan = plan.writing(region=Region(end, line, line, line, line))
             plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
         fragment.add(plan)
 
@@ -298,14 +300,14 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
 def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
     plan = kind.plan(1, x.c, 1, groups=x.n, final=kind.factor(x.c))
-    plan = plan.but(src=Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch), dst=out.dma())
+    plan = plan.reading(dma=Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, 0)
     fragment.send(plan, end, explicit=False)
 
 
 def _turning(fragment: Fragment, x: Tensor, n: int = 0) -> Plan:
     """The copy of an image whose channels become columns."""
-    turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True, src=x.dma(n * x.batch))
+    turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True).reading(dma=x.dma(n * x.batch))
     return tasks.choose_shape(fragment.target, turn)
 
 
@@ -326,29 +328,29 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         turn, _ = tasks.ne_source(fragment.target, turn, size)
         if staged:
             line = align(2 * x.c, 64)
-            turn = turn.but(dst=Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line))
-            turn = turn.but(dst_staged=True)
+            turn = turn.writing(dma=Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line))
+            turn = turn.writing(staged=True)
         turn = fragment.stay(turn, region)
-        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation, transpose_out=True)
-        plan = plan.but(final=kind.factor(x.c))
+        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation)
+        plan = plan.writing(transposed=True).but(final=kind.factor(x.c))
         if staged:
-            plan = plan.but(src=turn.dst, src_staged=True)
+            plan = plan.reading(dma=turn.result.dma, staged=True)
         walk = out.dma(n * out.batch)
-        plan = plan.but(dst=Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row))
+        plan = plan.writing(dma=Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row))
         plan = tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
         if staged:
             plan = plan.but(reads=plan.reads.waiting(After.STAGED))
         if folds(x.c):
             plan = fold_row(plan, x.c)
-            plan = plan.but(source=Region(0, channel, x.c // 2, block, plan.source.group), tile=4)
+            plan = plan.reading(region=Region(0, channel, x.c // 2, block, plan.source.region.group)).but(tile=4)
         plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         narrow = l2.channel_stride(x.w)
         total = x.h * narrow
-        plan = plan.but(result=Region(size, narrow, narrow, narrow, narrow), writes=Writes(ResultType.DMA_KEEP))
+        plan = plan.writing(region=Region(size, narrow, narrow, narrow, narrow)).but(writes=Writes(ResultType.DMA_KEEP))
         if x.h > 1 and fragment.target.choices.ring_of_sums:
             plan = plan.but(writes=Writes(ResultType.DMA_STREAM))
         elif x.h > 1:
-            plan = plan.but(result=Region(size, narrow, total, narrow, 0))
+            plan = plan.writing(region=Region(size, narrow, total, narrow, 0))
         fragment.add(plan)
 
 
@@ -367,7 +369,11 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
 
 def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
-    plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n, final=kind.factor(x.c * x.h * x.w), src=cube(x), dst=out.dma())
+    plan = (
+        kind.plan(x.w, x.c, 1, d=x.h, groups=x.n, final=kind.factor(x.c * x.h * x.w))
+        .reading(dma=cube(x))
+        .writing(dma=out.dma())
+    )
     plan, end = tasks.pe_source(plan, 0)
     plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     plan = tasks.fit_pe(fragment.target, plan)
@@ -386,7 +392,7 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         return
     for n in range(x.n):
         turn = tasks.copy_plan(fragment.target, x.h, x.c, x.w, out_trans=True)
-        turn = turn.but(src=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
+        turn = turn.reading(dma=replace(x.dma(n * x.batch), row=x.plane, plane=x.row))
         turn = tasks.choose_shape(fragment.target, turn)
         channel = l2.channel_stride(x.h)
         block = x.w * channel
@@ -399,22 +405,22 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         if folds(x.h):
             plan = fold_row(plan, x.h)
-            plan = plan.but(source=Region(0, pitch, x.h // 2, block, channel))
+            plan = plan.reading(region=Region(0, pitch, x.h // 2, block, channel))
             plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         group = x.c * 16
         fragment.stay(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         back = tasks.copy_plan(fragment.target, x.w, x.c, 1, out_trans=True)
-        back = back.but(dst=replace(out.dma(n * out.batch), row=out.plane, plane=out.plane))
+        back = back.writing(dma=replace(out.dma(n * out.batch), row=out.plane, plane=out.plane))
         back = back.but(
             shape=tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)
         )
         back = back.but(tile=tasks.patch_row(back))
         back = tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
-        back = back.but(result=Region(size + x.w * group), writes=l2.AUTOMATIC)
+        back = back.writing(region=Region(size + x.w * group)).but(writes=l2.AUTOMATIC)
         line = l2.channel_stride(x.w)
         if line > l2.UNIT:
-            back = back.but(
-                result=Region(back.result.base, line, line, line, line), writes=Writes(ResultType.DMA_STREAM)
+            back = back.writing(region=Region(back.result.region.base, line, line, line, line)).but(
+                writes=Writes(ResultType.DMA_STREAM)
             )
         fragment.add(back)
 

@@ -84,10 +84,10 @@ def straight(fragment: Fragment, source: AxisWalk, target: AxisWalk) -> Plan:
         raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, in_format=Element.of(source.element))
+    plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, element=Element.of(source.element))
     if source.element == 1:
-        plan = plan.but(out_format=Element.UINT8)
-    plan = plan.but(src=_dma(source, 0, 1, 2), dst=_dma(target, 0, 1, 2))
+        plan = plan.writing(element=Element.UINT8)
+    plan = plan.reading(dma=_dma(source, 0, 1, 2)).writing(dma=_dma(target, 0, 1, 2))
     plan, end = fragment.bring(plan, 0)
     plan = tasks.streams_out(fragment.target, plan, end)
     if n > 1:
@@ -116,12 +116,14 @@ def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: A
     plan = tasks.copy_plan(
         fragment.target, source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True
     )
-    plan = plan.but(src=_dma(source, group, inner, row), dst=_dma(target, place[group], place[3], place[row]))
+    plan = plan.reading(dma=_dma(source, group, inner, row)).writing(
+        dma=_dma(target, place[group], place[3], place[row])
+    )
     plan, end = fragment.bring(plan, 0)
     channel = align(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:
-        plan = plan.but(result=Region(end, channel, block, block, block))
+        plan = plan.writing(region=Region(end, channel, block, block, block))
         plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
     else:
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
@@ -431,7 +433,7 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
         return pieces, narrow, Dma(t.buffer, t.offset, t.row, pieces * t.row, total, total)
 
     h, w, source = walk(x, not joins)
-    load = tasks.copy_plan(fragment.target, rows, h, w, src=source)
+    load = tasks.copy_plan(fragment.target, rows, h, w).reading(dma=source)
     load = tasks.choose_shape(fragment.target, load)
     size = rows * block
     load, _ = tasks.ne_source(fragment.target, load, size)
@@ -439,8 +441,8 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
     note = "one region of L2 under two shapes"
     fragment.stay(load.inferred(note), region)
     h, w, target = walk(y, joins)
-    store = tasks.copy_plan(fragment.target, rows, h, w, dst=target)
+    store = tasks.copy_plan(fragment.target, rows, h, w).writing(dma=target)
     store = tasks.choose_shape(fragment.target, store)
     store = tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
-    store = store.but(result=Region(size), writes=l2.AUTOMATIC)
+    store = store.writing(region=Region(size)).but(writes=l2.AUTOMATIC)
     fragment.add(store.inferred(note))

@@ -15,7 +15,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Dma, Operand, Plan, Region, Result
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -92,7 +92,7 @@ def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
 
 def loading(target: Target, x: Tensor) -> tuple[Plan, int]:
     """The copy that brings the map in, and the bytes from row to row of what it leaves."""
-    plan = unary.copy_of(target, x, src=x.dma())
+    plan = unary.copy_of(target, x).reading(dma=x.dma())
     plan = tasks.choose_shape(target, plan)
     channel = l2.channel_stride(x.w)
     block = x.c * channel
@@ -120,7 +120,9 @@ def row_reduction(
     plan = plan.but(patch=pe_patch(plan.w, 1, operands=1))
     if folds(x.w) and after == After.NE_RESULT:
         plan = fold_row(plan, x.w)
-        plan = plan.but(source=replace(plan.source, row=x.w // 2), patch=pe_patch(plan.w, plan.h, operands=1))
+        plan = plan.reading(region=replace(plan.source.region, row=x.w // 2)).but(
+            patch=pe_patch(plan.w, plan.h, operands=1)
+        )
     return fragment.stay(plan, result, after=After.NOTHING)
 
 
@@ -144,7 +146,7 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
         powers, target = replace(region, base=size), replace(target, base=2 * size)
     maximum = row_values(x, target.base + x.h * target.row)
     row_reduction(fragment, x, region, maximum, MAXIMUM, After.NE_RESULT)
-    minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, x.c).against(broadcast=Axes.W)
     minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(maximum.base, 16, step, step))
     minus = tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, x.c, x.h, x.w)
@@ -153,7 +155,8 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, powers, after=After.NOTHING)
     row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.W).writing(dma=y.dma())
     scale = tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT, second=powers)
     fragment.send(scale, powers.base + x.h * powers.row, after=After.NOTHING)
 
@@ -174,24 +177,24 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     size = h * row
     fragment.need_room(base + 2 * size, f"softmax over {c} channels of {h} x {w}")
     small = Region(0, channel, step, channel)
-    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=source)
+    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, source=Operand(dma=source))
     s = largest_shape(w, h)
     edge = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
-    first = first.but(shape=(edge, edge, edge), source=Region(base + size, channel, row, block, block))
+    first = first.reading(region=Region(base + size, channel, row, block, block)).but(shape=(edge, edge, edge))
     first = first.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     fragment.stay(first, small)
     region = Region(base, channel, row, block)
     powers_and_reciprocals(fragment, (c, h, w), replace(region, base=base + size), small, region)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
-    scale = scale.but(broadcast1=Axes.H if along_h else Axes.C, dst=y.dma())
+    scale = scale.reading(broadcast=Axes.H if along_h else Axes.C).writing(dma=y.dma())
     follows_sum = fragment.target.choices.follows_closely and not along_h
     scale = tasks.resident(
         scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT, second=region
     )
     if along_h:
-        scale = scale.but(source=Region(small.base, small.row, small.channel, small.depth))
-        scale = scale.but(source2=Region(region.base, region.row, region.channel, region.depth))
+        scale = scale.reading(region=Region(small.base, small.row, small.channel, small.depth))
+        scale = scale.against(region=Region(region.base, region.row, region.channel, region.depth))
     fragment.send(scale, base + size, after=After.NOTHING)
 
 
@@ -201,17 +204,18 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     small = Region(0, 16, 16, 16)
     powers = Region(16, 16, single, single)
     row = Region(16 + single, line, line, line)
-    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, src=x.dma())
-    top = top.but(source=Region(row.base + line, 16, single, single, single))
+    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, source=Operand(dma=x.dma()))
+    top = top.reading(region=Region(row.base + line, 16, single, single, single))
     top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     top = fragment.stay(top, small)
-    minus = difference(1, 1, c, broadcast2=Axes.C, transpose_out=True)
-    minus = tasks.resident(minus, replace(top.source, group=0), After.NE, second=small)
+    minus = difference(1, 1, c).against(broadcast=Axes.C).writing(transposed=True)
+    minus = tasks.resident(minus, replace(top.source.region, group=0), After.NE, second=small)
     _row_power(fragment, minus, row, powers, as_channels=True)
     total = reciprocal_sum(fragment.target, c, 1, 1)
     total = tasks.resident(total, powers, After.NE_RESULT)
     fragment.stay(total, small)
-    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C, dst=y.dma())
+    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.C).writing(dma=y.dma())
     scale = tasks.resident(scale, small, After.NE_RESULT, second=powers)
     fragment.send(scale, row.base, after=After.NOTHING)
 
@@ -220,10 +224,10 @@ def _row_power(fragment: Fragment, minus: Plan, row: Region, powers: Region, *, 
     """The differences as one row, a staging pair with their table; ``as_channels``: which writes channels."""
     line = align(row.channel, 64)
     walk = Dma(fragment.workspace(line), 0, line, line, line, line)
-    minus = minus.but(dst=walk, dst_staged=True)
+    minus = minus.writing(dma=walk, staged=True)
     minus = fragment.stay(minus, row, after=After.NOTHING)
     power = exponential(fragment.target, 1, 1, minus.c, out_trans=as_channels)
-    power = power.but(src=walk, src_staged=True)
+    power = power.reading(dma=walk, staged=True)
     power = tasks.choose_shape(fragment.target, power)
     power = tasks.resident(power, row, After.PE_RESULT | After.STAGED)
     fragment.stay(power, powers, after=After.NOTHING)
@@ -234,18 +238,20 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     single = x.c * 16
-    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
-    top = top.but(patch=pe_patch(1, 1, operands=1), source=Region(2 * line, 16, single, single, single))
+    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = top.writing(transposed=True).reading(dma=x.dma())
+    top = top.reading(region=Region(2 * line, 16, single, single, single)).but(patch=pe_patch(1, 1, operands=1))
     top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     top = fragment.stay(top, vector)
-    minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
-    minus = tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT, second=vector)
+    minus = difference(1, 1, x.c).against(broadcast=Axes.W, transposed=True).writing(transposed=True)
+    minus = tasks.resident(minus, replace(top.source.region, group=0), After.PE_RESULT, second=vector)
     _row_power(fragment, minus, replace(vector, base=line), vector)
-    total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
+    total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
+    total = total.reading(transposed=True).writing(transposed=True)
     total = tasks.resident(total, vector, After.NE_RESULT)
     fragment.stay(total, replace(vector, base=line), after=After.NOTHING)
-    scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True, transpose2=True)
-    scale = scale.but(dst=y.dma())
+    scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.W, transposed=True).against(transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE, second=vector)
     fragment.send(scale, 2 * line, after=After.NOTHING)
 
@@ -257,14 +263,15 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     fragment.need_room(line + 2 * size + l2.RESULT_ROOM, f"softmax over {x.c} rows of {x.w}")
-    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True, src=x.dma())
-    top = top.but(patch=pe_patch(x.w, 1, operands=1), source=Region(line + size, channel, size, size, size))
+    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = top.writing(transposed=True).reading(dma=x.dma())
+    top = top.reading(region=Region(line + size, channel, size, size, size)).but(patch=pe_patch(x.w, 1, operands=1))
     top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     fragment.stay(top, vector)
     region = Region(line, channel, size, size)
     row_chain(fragment, (x.c, x.w), replace(region, base=line + size), region, vector, After.PE_RESULT)
-    scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
-    scale = scale.but(dst=y.dma())
+    scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.W, transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
     fragment.send(scale, line + size, explicit=False, after=After.NOTHING)
     fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
@@ -284,7 +291,7 @@ def row_chain(
     """Difference, table, sum of ``size`` (rows, columns), rows as channels: ``x`` to ``region``, values: ``vector``."""
     c, w = size
     transposed = vector.row == l2.channel_stride(c)
-    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=transposed)
+    minus = difference(w, 1, c).against(broadcast=Axes.W, transposed=transposed)
     minus = tasks.resident(minus, x, after, second=vector)
     minus = tasks.stays(minus, region, after=After.NOTHING)
     power = exponential(fragment.target, c, 1, w)
@@ -292,6 +299,6 @@ def row_chain(
     fragment.add(minus)
     power = tasks.resident(power, region, After.FOLLOWS_PE)
     fragment.stay(power, region, after=After.NOTHING)
-    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=transposed)
+    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, result=Result(transposed=transposed))
     total = tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)

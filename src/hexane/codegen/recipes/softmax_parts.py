@@ -24,7 +24,7 @@ from hexane.codegen.operations import (
     SourceType,
     Writes,
 )
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Dma, Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
@@ -65,7 +65,7 @@ def powers_and_reciprocals(
     ``size`` is (channels, rows, columns) of the map x in ``region``.
     """
     c, h, w = size
-    minus = difference(w, h, c, broadcast2=Axes.C)
+    minus = difference(w, h, c).against(broadcast=Axes.C)
     minus = tasks.resident(minus, region, After.NE, second=small)
     minus = tasks.stays(minus, spare)
     power = exponential(fragment.target, c, h, w)
@@ -149,7 +149,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     fragment.need_room(
         2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM, f"softmax over {x.h} rows of {x.w}"
     )
-    first = unary.copy_of(fragment.target, x, src=x.dma())
+    first = unary.copy_of(fragment.target, x).reading(dma=x.dma())
     first = tasks.choose_shape(fragment.target, first)
     region = Region(0, channel, channel, size)
     first, _ = tasks.ne_source(fragment.target, first, size)
@@ -157,7 +157,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     top = 2 * size + x.h * padded
     _column_values(fragment, x, 0, top, MAXIMUM)
     target = Region(2 * size, channel, padded, channel)
-    minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, 1).against(broadcast=Axes.W)
     minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(top, values, 16, values))
     minus = tasks.stays(minus, target, after=After.NOTHING)
     power = exponential(fragment.target, 1, x.h, x.w)
@@ -166,7 +166,8 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
-    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, dst=y.dma())
+    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = scale.reading(broadcast=Axes.W).writing(dma=y.dma())
     scale = tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
@@ -193,13 +194,14 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, src=row_dma)
+    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = top.reading(dma=row_dma)
     top, _ = tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
         raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)
     values = row_values(x, 0)
     fragment.stay(top, values)
-    minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, x.c).against(broadcast=Axes.W)
     power = exponential(fragment.target, x.c, x.h, x.w)
     minus, power = lock(minus, power)
     block = x.c * 2 * l2.UNIT
@@ -208,31 +210,31 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     ring = base + x.h * strip.row
     window = x.c * 4 * l2.UNIT
     source = Region(ring, 4 * l2.UNIT, window + l2.pe_pad(window, 4 * l2.UNIT), window, window)
-    minus = minus.but(src=x.dma(), source=source, reads=tasks.by_dma(After.PE_RESULT))
-    minus = minus.but(source2=Region(0, 16, step, step), result=strip, writes=Writes(ResultType.STRIPS))
+    minus = minus.reading(dma=x.dma(), region=source).but(reads=tasks.by_dma(After.PE_RESULT))
+    minus = minus.against(region=Region(0, 16, step, step)).writing(region=strip).but(writes=Writes(ResultType.STRIPS))
     minus = minus.but(holds=True, streams=True)
     fragment.add(minus)
     line = align(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
     buffer = fragment.workspace(total)
-    power = power.but(dst=Dma(buffer, 0, line, plane, total, total, interleave=lanes))
-    power = power.but(source=strip, reads=Reads(SourceType.STRIPS))
+    power = power.writing(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes))
+    power = power.reading(region=strip).but(reads=Reads(SourceType.STRIPS))
     end = ring + x.h * source.row
-    power = power.but(result=Region(end), writes=l2.AUTOMATIC, streams_in=True, holds=True)
+    power = power.writing(region=Region(end)).but(writes=l2.AUTOMATIC, streams_in=True, holds=True)
     fragment.add(power)
     fragment.need_room(end + l2.RESULT_ROOM, f"softmax over a map of {x.c} x {x.h} x {x.w}")
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
-    sums = sums.but(src=Dma(buffer, 0, total, plane, total, line, interleave=lanes))
+    sums = sums.reading(dma=Dma(buffer, 0, total, plane, total, line, interleave=lanes))
     sums, _ = tasks.pe_source(sums, base)
     sums = sums.but(reads=tasks.by_dma(After.NE_SOURCE))
     fragment.stay(sums, values, after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
-    scale = scale.but(src2=Dma(buffer, 0, line, plane, total, total, interleave=lanes), dst=y.dma())
-    scale = scale.but(patch=pe_patch(x.w, x.h, operands=2), source=Region(0, 16, step, step))
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.W))
+    scale = scale.against(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes)).writing(dma=y.dma())
+    scale = scale.reading(region=Region(0, 16, step, step)).but(patch=pe_patch(x.w, x.h, operands=2))
     scale = scale.but(reads=Reads(after=After.PE_RESULT))
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     fragment.need_room(base + 2 * x.h * (block + 2 * l2.UNIT), f"softmax over a map of {x.c} x {x.h} x {x.w}")
-    scale = scale.but(source2=Region(base, narrow, block + l2.pe_pad(block, narrow), block, block))
-    fragment.send(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
+    scale = scale.against(region=Region(base, narrow, block + l2.pe_pad(block, narrow), block, block))
+    fragment.send(scale, base + x.h * scale.second.region.row, after=After.NE_RESULT)

@@ -51,13 +51,13 @@ def _first_fitting(plan: Plan, views: Iterable[tuple[Tensor, ...]], placed: Call
 
 
 def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> Plan:
-    plan = tasks.choose_shape(target, plan.but(src=x.dma(), dst=y.dma()))
+    plan = tasks.choose_shape(target, plan.reading(dma=x.dma()).writing(dma=y.dma()))
     plan, end = tasks.ne_source(target, plan, base)
     return tasks.streams_out(target, plan, end)
 
 
 def copy_of(target: Target, x: Tensor, **settings: Any) -> Plan:
-    return tasks.copy_plan(target, x.c, x.h, x.w, groups=x.n, in_format=Element.of(x.element), **settings)
+    return tasks.copy_plan(target, x.c, x.h, x.w, groups=x.n, element=Element.of(x.element), **settings)
 
 
 @recipe("relu")
@@ -98,10 +98,10 @@ def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     region = l2.planar_map(x.c, x.h, x.w)
     size = x.h * region.row
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
-        plan = plan.but(src=x.dma())
+        plan = plan.reading(dma=x.dma())
         plan, end = fragment.bring(plan, size)
         plan = fragment.stay(plan, region)
-        scale = scale.but(dst=y.dma(), patch=pe_patch(x.w, x.h, operands=1))
+        scale = scale.writing(dma=y.dma()).but(patch=pe_patch(x.w, x.h, operands=1))
         scale = tasks.resident(scale, region, After.NE_RESULT)
         scale = fragment.send(scale, end, explicit=False, after=After.NOTHING)
         return fragment
@@ -118,7 +118,7 @@ def pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
 
 
 def _pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
-    plan = plan.but(src=x.dma(), dst=y.dma(), in_format=Element.of(x.element), out_format=Element.of(y.element))
+    plan = plan.reading(dma=x.dma(), element=Element.of(x.element)).writing(dma=y.dma(), element=Element.of(y.element))
     plan, end = tasks.pe_source(plan, 0)
     return tasks.fit_pe(target, tasks.streams_out(target, plan, end))
 

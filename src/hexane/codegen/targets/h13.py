@@ -59,8 +59,8 @@ class H13(Target):
         """All fields of one task."""
         plan = plans[index]
         values = encode.fields(plan)
-        values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
-        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+        values["Common.Cfg.One"] = not (plan.source.dma is None and plan.second.dma is not None)
+        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.second.dma is not None
         if plan.unit == "NE":
             values["NE.MACCfg.Bit20"] = 1
         _source(plan, values, places)
@@ -122,14 +122,14 @@ class H13(Target):
         values["Header[6].DisallowAbort"] = planar_run
         values["Header[6].SPL"] = index == 0 or not plans[index - 1].holds
         values["Header[6].TSR"] = values["Header[6].TSE"] = ends
-        values["Header[6].SPC"], values["Header[6].DPC"] = plan.src_staged, plan.dst_staged
+        values["Header[6].SPC"], values["Header[6].DPC"] = plan.source.staged, plan.result.staged
         values["Header[6].TDE"] = plan.dtid is not None
-        values["Header[6].SrcLoc"] = (plan.src is not None and not plan.src_staged) or plan.src2 is not None
-        values["Header[6].DstLoc"] = plan.dst is not None and not plan.dst_staged
+        values["Header[6].SrcLoc"] = (plan.source.moves) or plan.second.dma is not None
+        values["Header[6].DstLoc"] = plan.result.moves
         for channel, enable, dma in (
-            ("RBase0", "RBE0", plan.src),
-            ("RBase1", "RBE1", plan.src2),
-            ("WBase", "WBE", plan.dst),
+            ("RBase0", "RBE0", plan.source.dma),
+            ("RBase1", "RBE1", plan.second.dma),
+            ("WBase", "WBE", plan.result.dma),
         ):
             if dma is not None:
                 values[f"Header[8].{channel}"], values[f"Header[8].{enable}"] = places.channel(dma.buffer), 1
@@ -169,18 +169,18 @@ def form(values: Fields, register: str, element: int, interleave: int, *, signed
 
 
 def _source(plan: Plan, values: Fields, places: Places) -> None:
-    first, second = plan.src, plan.src2
-    staged = plan.src_staged
-    reading(values, "TileDMASrc.DMAConfig", None if first is None or staged else plan.src_hint)
+    first, second = plan.source.dma, plan.second.dma
+    staged = plan.source.staged
+    reading(values, "TileDMASrc.DMAConfig", None if first is None or staged else plan.source.hint)
     values["TileDMASrc.DMAConfig.En"] = not staged and (first is not None or second is not None)
     if staged or encode.waits_for_writer(plan):
         values["TileDMASrc.DMAConfig.DependencyMode"] = "earlier_task"
-    reading(values, "TileDMASrc.Src2DMAConfig", None if second is None else plan.src2_hint)
+    reading(values, "TileDMASrc.Src2DMAConfig", None if second is None else plan.second.hint)
     form(values, "TileDMASrc.Fmt", 1, 1)
     if staged:
         form(values, "TileDMASrc.Fmt", 2, 1)
     elif first is not None:
-        form(values, "TileDMASrc.Fmt", first.element, first.interleave, signed=plan.in_format is Element.INT8)
+        form(values, "TileDMASrc.Fmt", first.element, first.interleave, signed=plan.source.element is Element.INT8)
     elif second is not None:
         values["TileDMASrc.Fmt.FmtMode"], values["TileDMASrc.Fmt.Interleave"] = 1, second.interleave
     if first is not None:
@@ -193,9 +193,9 @@ def _source(plan: Plan, values: Fields, places: Places) -> None:
 
 
 def _destination(plan: Plan, values: Fields, places: Places) -> None:
-    dst = plan.dst
-    to_dram = dst is not None and not plan.dst_staged
-    hint = (plan.dst_hint or WriteHint.NOALLOC) if to_dram else WriteHint.NOALLOC
+    dst = plan.result.dma
+    to_dram = dst is not None and not plan.result.staged
+    hint = (plan.result.hint or WriteHint.NOALLOC) if to_dram else WriteHint.NOALLOC
     values["TileDMADst.DMAConfig.En"] = to_dram
     values["TileDMADst.DMAConfig.CacheHint"] = hint
     values["TileDMADst.DMAConfig.L2BfrMode"] = to_dram and plan.writes.automatic
@@ -204,7 +204,7 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
     values["TileDMADst.Fmt.Interleave"] = 1
     if dst is None:
         return
-    form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.out_format is Element.INT8)
+    form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.result.element is Element.INT8)
     values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
     values["TileDMADst.BaseAddr.Addr"] = dst.offset + places.offset(dst.buffer)
     encode.strides(values, "TileDMADst", "", dst)

@@ -78,15 +78,15 @@ class H14(Packed):
             values["Common.Cfg.FillLowerNEFirst"] = 1
         if plan.goes_beside:
             values["Common.Cfg.Unk23"] = 1
-        values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
-        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+        values["Common.Cfg.One"] = not (plan.source.dma is None and plan.second.dma is not None)
+        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.second.dma is not None
 
     def duration(self, plan: Plan) -> int:
         """A map of one channel goes through one core patch by patch."""
         if plan.kind.reduces and plan.w > LONGEST_SLOW_ROW:
             engine = plan.c * plan.groups * plan.w * PE_VALUE_NS / 1000
             return int(max(dma_bytes(plan) / DMA_BYTES_PER_US, engine))
-        if plan.out_trans and plan.unicast and plan.src is None:
+        if plan.out_trans and plan.unicast and plan.source.dma is None:
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             return max(super().duration(plan), int(plan.c * patches * plan.unicast * TURNED_PATCH_NS / 1000))
         single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.mac.ones
@@ -102,9 +102,9 @@ class H14(Packed):
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]
         self.nothing_to_wait_for(plans, index, values)
-        if plan.reads.type is SourceType.RESIDENT and plan.src2 is None:
+        if plan.reads.type is SourceType.RESIDENT and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
-        if After.FOLLOWS_NE in plan.second_after:
+        if After.FOLLOWS_NE in plan.second.after:
             values["L2.SourceCfg.Src2Dependent"] = "follows_ne"

@@ -42,7 +42,7 @@ class H16(Later):
         if plan.unit == "NE":
             values["Common.Cfg.FatTile"] = plan.fat_tile
             values["Common.Cfg.WUStackLog2"] = plan.stack_log2
-            if plan.in_format in BYTES and plan.kernel_format.element is Element.INT8:
+            if plan.source.element in BYTES and plan.kernel_format.element is Element.INT8:
                 values["NE.MACCfg.DoubleInt8"] = True
 
 

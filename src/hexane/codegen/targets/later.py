@@ -69,15 +69,15 @@ class Later(Packed):
         del values["L2.SourceCfg.Src2Dma"]
         self.nothing_to_wait_for(plans, index, values)
         resident = plan.reads.type is SourceType.RESIDENT
-        if resident and plan.src2 is None:
+        if resident and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
         second = plan.kind in TWO_OPERANDS
-        if plan.src2 is not None:
+        if plan.second.dma is not None:
             values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM
-            values["L2.Src2Cfg.DMAFmt"] = "bits16" if plan.src2.element == 2 else "bits8"
-            values["L2.Src2Cfg.DMAInterleave"] = plan.src2.interleave
+            values["L2.Src2Cfg.DMAFmt"] = "bits16" if plan.second.dma.element == 2 else "bits8"
+            values["L2.Src2Cfg.DMAInterleave"] = plan.second.dma.interleave
             self.aliases(values, "Src2Cfg", plan.reads.after)
             if resident:
                 values["L2.SourceCfg.DMAFmt"], values["L2.SourceCfg.DMAInterleave"] = 0, 1
@@ -89,8 +89,8 @@ class Later(Packed):
         elif index == 0:
             values["L2.Src2Cfg.DMAInterleave"] = 1
             self.aliases(values, "Src2Cfg", After.ANYTHING)
-        self.more(values, "SourceCfg", plan.first_after)
-        self.more(values, "Src2Cfg", plan.second_after)
+        self.more(values, "SourceCfg", plan.source.after)
+        self.more(values, "Src2Cfg", plan.second.after)
 
     def more(self, values: Fields, register: str, after: After) -> None:
         """Waits besides those that are there."""
@@ -112,7 +112,7 @@ class Later(Packed):
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
-        if plan.dst is not None and not plan.dst_staged:
+        if plan.result.dma is not None and not plan.result.staged:
             values["TileDMADst.DMAConfig.CrH"] = self.writer
 
     def duration(self, plan: Plan) -> int:

@@ -71,14 +71,20 @@ class Packed(Target):
                 values[f"L2.SourceCfg.{name}"] = values[f"L2.ResultCfg.{name}"] = 0
 
     def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        if plan.src is not None and not plan.src_staged:
-            self.source(plan.src, plan.src_hint, "", values)
-            if plan.in_format is Element.INT8:
+        if plan.source.dma is not None and not plan.source.staged:
+            self.source(plan.source.dma, plan.source.hint, "", values)
+            if plan.source.element is Element.INT8:
                 values["TileDMASrc.Fmt.MemFmt"] = "signed8"
-            addresses[SOURCE] = (self.slot(plan.src, places), plan.src.offset + places.offset(plan.src.buffer))
-        if plan.src2 is not None:
-            self.source(plan.src2, plan.src2_hint, "Src2", values)
-            addresses[SECOND] = (self.slot(plan.src2, places), plan.src2.offset + places.offset(plan.src2.buffer))
+            addresses[SOURCE] = (
+                self.slot(plan.source.dma, places),
+                plan.source.dma.offset + places.offset(plan.source.dma.buffer),
+            )
+        if plan.second.dma is not None:
+            self.source(plan.second.dma, plan.second.hint, "Src2", values)
+            addresses[SECOND] = (
+                self.slot(plan.second.dma, places),
+                plan.second.dma.offset + places.offset(plan.second.dma.buffer),
+            )
 
         values["TileDMASrc.DMAConfig.DependencyMode"] = int(encode.waits_for_writer(plan))
 
@@ -106,14 +112,14 @@ class Packed(Target):
         return value
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        dst = plan.dst
-        if dst is None or plan.dst_staged:
+        dst = plan.result.dma
+        if dst is None or plan.result.staged:
             return
         addresses[RESULT] = (self.slot(dst, places), dst.offset + places.offset(dst.buffer))
-        form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.out_format is Element.INT8)
+        form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.result.element is Element.INT8)
         values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
         encode.strides(values, "TileDMADst", "", dst)
-        values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.dst_hint)
+        values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.result.hint)
         values["TileDMADst.DMAConfig.L2BfrMode"] = plan.writes.automatic
 
     def kernel(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> bool:

@@ -42,11 +42,13 @@ def _copy(plan: Plan) -> Plan:
 
 def _convolution(plan: Plan) -> Plan:
     """Explicit result strides behind the source."""
-    if plan.dst is None or plan.out_trans:
+    if plan.result.dma is None or plan.out_trans:
         return plan
     channel = l2.channel_stride(plan.wout)
     block = plan.cout * channel
-    plan = plan.but(result=Region(plan.result.base, channel, block + l2.pe_pad(block, channel), block, block))
+    plan = plan.writing(
+        region=Region(plan.result.region.base, channel, block + l2.pe_pad(block, channel), block, block)
+    )
     return plan.but(writes=replace(plan.writes, automatic=False))
 
 
@@ -85,6 +87,6 @@ class Early(H13):
         if plan.groups == 1:
             values["TileDMASrc.GroupStride.Stride"] = values["TileDMASrc.Src2GroupStride.Stride"] = 0
             values["TileDMADst.GroupStride.GroupStride"] = 0
-        if plan.unit == "PE" and plan.dst is not None:
-            form(values, "TileDMADst.Fmt", plan.dst.element, 1, signed=plan.out_format is Element.INT8)
+        if plan.unit == "PE" and plan.result.dma is not None:
+            form(values, "TileDMADst.Fmt", plan.result.dma.element, 1, signed=plan.result.element is Element.INT8)
             values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 0
