@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
-from hexane.codegen.alike import Alike
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import ELEMENT_BYTES, Tensor
-from hexane.codegen.select import Choice, lowered, select
+from hexane.codegen.select import Choice, select
 from hexane.codegen.states import order
 from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
@@ -86,7 +85,6 @@ def units_of(
     """One unit per op or fused run, at the place of its last op; ops of ``on_host`` stay there, with the reason."""
     done: set[Op] = set()
     at_last: dict[Op, RecipeUnit] = {}
-    lower = Alike(lowered)
     for op in function.ops:
         if op in done:
             continue
@@ -97,7 +95,7 @@ def units_of(
                 raise UnsupportedError(op.arg("reason"))
             if _asked_for_nan(op):
                 raise UnsupportedError("its result is asked for NaN, which the engine's functions do not give")
-            choice = select(op, context, strict=strict, lower=lower)
+            choice = select(op, context, strict=strict)
             for fused in choice.ops if on_host else ():
                 if fused.describe() in on_host:
                     raise UnsupportedError(on_host[fused.describe()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -52,8 +52,6 @@ FAMILIES = (
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
-Lower = Callable[[Recipe, "Sequence[Op]", Context], Fragment]
-
 ORDINARY = 10  # rank of recipes for single ops
 
 
@@ -94,25 +92,16 @@ def load_recipes() -> None:
         import_module(f"hexane.codegen.recipes.{family}")
 
 
-def lowered(recipe: Recipe, ops: Sequence[Op], context: Context) -> Fragment:
-    """Tasks of a recipe for a run of ops, each within the target's limits; UnsupportedError where there are none."""
-    fragment = recipe.lower(ops, context)
-    batches.in_parts(fragment, context.limits.max_groups)
-    for plan in fragment.plans:
-        context.target.require_fields(plan)
-    return fragment
-
-
-def select(op: Op, context: Context, *, strict: bool = False, lower: Lower = lowered) -> Choice:
+def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     """The choice for an op: the first recipe without inferred tasks, else the first that takes it at all.
 
     With ``priced-recipes`` on, an earlier recipe with inferred tasks is kept where its price is smaller.
 
     A recipe for a run of ops (rank below the ordinary) wins as it is: it saves whole tasks. ``strict`` refuses inferred
     tasks, and all tasks of a recipe that no program of the target shows. UnsupportedError with every recipe's reason
-    when none takes the op. ``lower`` is ``lowered``, or gives the same in less time (`hexane.codegen.alike`).
+    when none takes the op.
     """
-    choice = _select(op, context, lower, strict=strict)
+    choice = _select(op, context, strict=strict)
     notes = dict.fromkeys(part.doubt for part in choice.ops if part.doubt)
     if not context.target.shows(choice.recipe.name):
         notes[f"no program of {context.target.name} shows {choice.recipe.name}"] = None
@@ -124,15 +113,15 @@ def select(op: Op, context: Context, *, strict: bool = False, lower: Lower = low
     return choice
 
 
-def _select(op: Op, context: Context, lower: Lower, *, strict: bool) -> Choice:
+def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     load_recipes()
     reasons: dict[str, Reason] = {}
     inferred: Choice | None = None
     for recipe in recipes_for(op.type):
-        for choice in _choices(recipe, op, context, reasons, lower):
+        for choice in _choices(recipe, op, context, reasons):
             if choice.evidence is not Evidence.INFERRED or (recipe.rank < ORDINARY and not strict):
                 if inferred is not None and not strict and context.on.priced_recipes:
-                    return _cheaper(inferred, choice, context, lower)
+                    return _cheaper(inferred, choice, context)
                 return choice
             inferred = inferred or choice
             if not strict:
@@ -146,7 +135,7 @@ def _select(op: Op, context: Context, lower: Lower, *, strict: bool) -> Choice:
     raise UnsupportedError("; ".join(reasons) or reason, where=op.describe(), code=code)
 
 
-def _cheaper(inferred: Choice, shown: Choice, context: Context, lower: Lower) -> Choice:
+def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:
     """The choice with the smaller price; that whose tasks programs of Apple's compiler show where they are equal.
 
     What one of them covers beyond the other is priced by the choices for those ops.
@@ -156,7 +145,7 @@ def _cheaper(inferred: Choice, shown: Choice, context: Context, lower: Lower) ->
     rest = 0.0
     for op in longer.ops[len(shorter.ops) :]:
         try:
-            rest += price_us(_select(op, context, lower, strict=False).fragment.plans, context.chip)
+            rest += price_us(_select(op, context, strict=False).fragment.plans, context.chip)
         except UnsupportedError:
             return longer
     if longer is inferred:
@@ -166,7 +155,7 @@ def _cheaper(inferred: Choice, shown: Choice, context: Context, lower: Lower) ->
     return shown if second <= first else inferred
 
 
-def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason], lower: Lower) -> Iterator[Choice]:
+def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason]) -> Iterator[Choice]:
     """Results of the recipe for the run of ops that it matches, then for shorter runs where it takes them."""
     matched = recipe.match(op, context)
     if matched is None:
@@ -174,7 +163,10 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason
     for count in range(len(matched), 0 if recipe.shrinks else len(matched) - 1, -1):
         ops = matched[:count]
         try:
-            fragment = lower(recipe, ops, context)
+            fragment = recipe.lower(ops, context)
+            batches.in_parts(fragment, context.limits.max_groups)
+            for plan in fragment.plans:
+                context.target.require_fields(plan)
         except UnsupportedError as error:
             reasons.setdefault(error.message, error.code)
             continue
