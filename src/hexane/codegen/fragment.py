@@ -201,15 +201,14 @@ class Fragment:
         shape = Tensor(Buffer("", Space.SCRATCH), n, c, h, w, element)
         return replace(shape, buffer=self.workspace(shape.bytes))
 
-    def plain_constant(self, array: np.ndarray) -> Tensor:
-        """A constant as a plain tensor with 64-byte rows (docs/reference/engine-h13.md 9.11)."""
-        values = np.ascontiguousarray(array, "<f2")
+    def plain_constant(self, array: np.ndarray, element: int = 2) -> Tensor:
+        """A constant of fp16, or of bytes, as a plain tensor with 64-byte rows (docs/reference/engine-h13.md 9.11)."""
+        values = np.ascontiguousarray(array, "<f2" if element == 2 else "u1")
         shape = four_dimensional(values.shape)
-        layout = Tensor(Buffer("", Space.CONST), *shape)
-        rows = np.zeros((shape[0] * shape[1] * shape[2], layout.row // 2), "<u2")
-        rows[:, : shape[3]] = values.view("<u2").reshape(-1, shape[3])
-        buffer = self.constant(rows.tobytes())
-        return Tensor(buffer, *shape)
+        layout = Tensor(Buffer("", Space.CONST), *shape, element)
+        rows = np.zeros((shape[0] * shape[1] * shape[2], layout.row // element), values.dtype)
+        rows[:, : shape[3]] = values.reshape(-1, shape[3])
+        return replace(layout, buffer=self.constant(rows.tobytes()))
 
     def evidence(self, level: Evidence, note: str = "") -> None:
         """Lower the label of every task that the recipe made so far and say why."""

@@ -217,8 +217,8 @@ def slice_update(ops: Sequence[Op], context: Context) -> Fragment:
     first, end = axes[-1]
     if first * out.element % 64 or (end < out.w and end * out.element % 64):
         raise UnsupportedError("an update of columns between multiples of 32", code=Reason.LAYOUT)
-    x = fragment.plain_constant(value.data) if value.is_constant else context.tensor(value)
-    new = fragment.plain_constant(part.data) if part.is_constant else context.tensor(part)
+    x = fragment.plain_constant(value.data, out.element) if value.is_constant else context.tensor(value)
+    new = fragment.plain_constant(part.data, out.element) if part.is_constant else context.tensor(part)
     target = AxisWalk.of(out)
     if x.buffer != out.buffer:
         straight(fragment, AxisWalk.of(x), target)
@@ -329,7 +329,10 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     rank = len(op.output.shape)
     axis = op.arg("axis") % rank + AXES - rank
     fragment = Fragment(context)
-    parts = [fragment.plain_constant(value.data) if value.is_constant else context.tensor(value) for value in values]
+    parts = [
+        fragment.plain_constant(value.data, out.element) if value.is_constant else context.tensor(value)
+        for value in values
+    ]
     starts, at = [], 0
     for part in parts:
         starts.append(at)
