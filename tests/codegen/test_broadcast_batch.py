@@ -46,9 +46,9 @@ def test_a_result_larger_than_l2_is_made_in_tiles_that_fill_it(shapes):
     b.output(b.sub(x=x, y=y))
     program = near(b.graph)
     wide = next(plan for plan in program.segments[0].plans if plan.tile)
-    patch, room = 1 << wide.patch[1], 2 * 1024 * 1024 - wide.result.base
+    patch, room = 1 << wide.patch[1], 2 * 1024 * 1024 - wide.result.region.base
     assert wide.tile % patch == 0
-    assert wide.tile * wide.result.row <= room < (wide.tile + patch) * wide.result.row
+    assert wide.tile * wide.result.region.row <= room < (wide.tile + patch) * wide.result.region.row
 
 
 @pytest.mark.parametrize(("columns", "readers"), [(900, 1), (2048, 2)])

@@ -275,7 +275,7 @@ def test_bytes_are_kept_where_they_fit():
         program = hexane.compile(b.graph, "M4", dialect="apple")
         plans = [plan for segment in program.segments for plan in segment.plans]
         assert len(plans) == count
-        bases = [plan.result.base for plan in plans[:-1]]
+        bases = [plan.result.region.base for plan in plans[:-1]]
         assert ((len(set(bases)) < len(bases)) == reuse and bases == sorted(bases)) or reuse
         given = {"x": np.random.default_rng(9).normal(size=x.shape).astype(np.float16)}
         (out,), (same,) = (program.run(given, level=level).values() for level in ("engine", "graph"))

@@ -68,12 +68,12 @@ def pairs_hold(plans):
             continue
         read = [_box(before, end) for end in operands_of(before, i - 1) if end.side != RESULT]
         made = next(_box(before, end) for end in operands_of(before, i - 1) if end.side == RESULT)
-        assert plan.source == before.result and before.writes.type is ResultType.STAYS
+        assert plan.source.region == before.result.region and before.writes.type is ResultType.STAYS
         for end in operands_of(plan, i):
             box = _box(plan, end)
             if end.side == RESULT or end.passes:
                 assert not any(box[0] < b and a < box[1] for a, b in read), (i, plan.op, end.side)
-            if end.side == SECOND or (end.side == RESULT and plan.result != before.result):
+            if end.side == SECOND or (end.side == RESULT and plan.result.region != before.result.region):
                 assert box[1] <= made[0] or made[1] <= box[0], (i, plan.op, end.side)
 
 
@@ -171,7 +171,7 @@ def test_rows_that_stay_are_padded_as_those_from_memory(chip):
         b.output(b.gelu(x=b.add(x=x, y=x) if held else x))
         plan = hexane.compile(b.graph, chip).segments[0].plans[-1]
         assert plan.unit == "NE" and plan.unicast == 1 and (plan.source.dma is None) == held
-        return plan.source.row
+        return plan.source.region.row
 
     assert pitch(held=True) == pitch(held=False) == 16 * 32 + (32 if chip == "M1" else 16)
 
@@ -279,8 +279,8 @@ def test_results_of_heads_take_the_place_of_their_queries():
     graph, x = heads_of_a_layer(tokens=448)
     (plans,) = engine_plans(check(graph, x, EVERYTHING))
     products = [plan for plan in plans if plan.kernel is not None and plan.kernel.source is not None]
-    results = {p.result.base for p in products if p.c == 448 and p.writes.type is ResultType.STAYS}
-    assert len(results) == 6 and results == {p.source.base for p in products if p.c == 64}
+    results = {p.result.region.base for p in products if p.c == 448 and p.writes.type is ResultType.STAYS}
+    assert len(results) == 6 and results == {p.source.region.base for p in products if p.c == 64}
 
 
 def large_maps(*, strides=(1, 2, 1), kernel=3, seed=3):
@@ -350,7 +350,10 @@ def test_a_large_map_stays_where_others_make_room():
     assert traffic(program).moved < 0.4 * traffic(plain).moved
     assert program.estimate().engine_us < plain.estimate().engine_us
     (plans,) = engine_plans(program)
-    assert any(plan.op.startswith("add") and plan.result.base == plan.source.base and plan.hout < 80 for plan in plans)
+    assert any(
+        plan.op.startswith("add") and plan.result.region.base == plan.source.region.base and plan.hout < 80
+        for plan in plans
+    )
 
 
 def test_pixels_are_shuffled_band_by_band():

@@ -306,7 +306,8 @@ def streams_out(
     elif explicit:
         block = plan.cout * 0x40
         result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
-    return plan.writing(region=result).but(writes=Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after))
+    writes = Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after)
+    return plan.but(result=plan.result._replace(region=result), writes=writes)
 
 
 def _operands(plan: Plan) -> int:
@@ -317,7 +318,7 @@ def _operands(plan: Plan) -> int:
 def stays(plan: Plan, region: Region, *, after: After | None = None) -> Plan:
     """Result that stays in L2, which the next task needs unless it is staged."""
     writes = Writes(after=result_after(plan) if after is None else after)
-    return plan.writing(region=region).but(holds=not plan.result.staged, writes=writes)
+    return plan.but(result=plan.result._replace(region=region), holds=not plan.result.staged, writes=writes)
 
 
 def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> Plan:
@@ -325,11 +326,8 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second
     patch = plan.patch
     if plan.unit == "PE" and patch == (0, 0):
         patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
-    return (
-        plan.reading(region=region)
-        .against(region=second or plan.second.region)
-        .but(reads=Reads(after=after), patch=patch)
-    )
+    source, against = plan.source._replace(region=region), plan.second._replace(region=second or plan.second.region)
+    return plan.but(source=source, second=against, reads=Reads(after=after), patch=patch)
 
 
 def fit_pe(target: Target, plan: Plan) -> Plan:

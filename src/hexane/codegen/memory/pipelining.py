@@ -94,7 +94,8 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    return plan.reading(dma=None).against(dma=None).writing(dma=None).but(reads=Reads(SourceType.RESIDENT))
+    source, second = plan.source._replace(dma=None), plan.second._replace(dma=None)
+    return plan.but(source=source, second=second, result=plan.result._replace(dma=None), reads=Reads())
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
@@ -124,11 +125,12 @@ def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
     """Both tasks in patches that they share: those of Apple's pairs, and those that the neural task has alone."""
     alone = (follower if leader.unit == "PE" else leader).shape[2]
     for s in dict.fromkeys((joint_shape(leader.wout, leader.hout), alone)):
-        first, second = (
-            plan.but(patch=joint_patch(s)) if plan.unit == "PE" else plan.but(shape=(s, s, s))
-            for plan in (leader, follower)
-        )
-        yield first, second
+        yield _in_patch(leader, s), _in_patch(follower, s)
+
+
+def _in_patch(plan: Plan, s: int) -> Plan:
+    name, patch = ("patch", joint_patch(s)) if plan.unit == "PE" else ("shape", (s, s, s))
+    return plan if getattr(plan, name) == patch else plan.but(**{name: patch})
 
 
 def can_pipeline(leader: Plan, follower: Plan, limits: Generation) -> bool:

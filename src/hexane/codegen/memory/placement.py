@@ -247,30 +247,32 @@ class _Zone:
             plans[i] = streaming.settled(plans[i], fit)
         for value in values:
             for i in range(value.first, value.last):
-                if (
-                    not plans[i].holds and not plans[i].result.staged
-                ):  # a staging producer ends a group, its pair follows
+                plan = plans[i]
+                if not plan.holds and not plan.result.staged:  # a staging producer ends a group, its pair follows
                     plans[i] = plans[i].but(holds=True)
 
 
 def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:
     """The task with one operand that it finds in L2, or its result left there."""
     if end.side == RESULT and value.written:
-        plan = plan.writing(region=region).but(writes=Writes(ResultType.DMA_KEEP, after=plan.writes.after))
-        plan = _inferred(plan, BOTH_WAYS)
+        kept = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
+        plan = _inferred(plan.but(result=plan.result._replace(region=region), writes=kept), BOTH_WAYS)
     elif end.side == RESULT:
-        plan = plan.writing(region=region, dma=None, hint=None).but(writes=Writes(after=plan.writes.after))
+        result = plan.result._replace(region=region, dma=None, hint=None)
+        plan = plan.but(result=result, writes=Writes(after=plan.writes.after))
     elif end.side == SECOND:
         plan = plan.against(region=region, dma=None)
         if plan.note.startswith(OWN_DMA):
             note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
             plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
     elif any(end is value.ends[place] for place in value.loaders):
-        plan = plan.reading(region=region).but(reads=Reads(SourceType.DMA_KEEP, plan.reads.after))
+        reads = Reads(SourceType.DMA_KEEP, plan.reads.after)
+        plan = plan.but(source=plan.source._replace(region=region), reads=reads)
     else:
-        plan = plan.reading(region=region, dma=None).but(reads=Reads(SourceType.RESIDENT, plan.reads.after))
-        if not plan.fat_tile and end.dma is not None and plan.tile < plan.hout:
-            plan = plan.but(tile=plan.hout, read_rows=0)
+        source, reads = plan.source._replace(region=region, dma=None), Reads(after=plan.reads.after)
+        uncut = not plan.fat_tile and end.dma is not None and plan.tile < plan.hout
+        whole = {"tile": plan.hout, "read_rows": 0} if uncut else {}
+        plan = plan.but(source=source, reads=reads, **whole)
     return _inferred(plan, PART_OF_IT) if end.dma is not None and not value.is_whole(end) else plan
 
 

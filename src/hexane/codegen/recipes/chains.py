@@ -358,12 +358,11 @@ class ChainWork:
             mean = mean.reading(region=Region(0, channel, size, size, size)).writing(region=Region(0, line, line, line))
             self.chain.add(mean, result=(vectors, 2 * first))
         for first, count in (*reversed(blocks[:-1]), blocks[-1]):
-            settings = {"broadcast1": Axes.W, "transpose1": True, "transpose_out": True}
-            spread = variance(k, 1, count, k, op.arg("epsilon"), **settings)
-            spread = spread.against(dma=x.dram.part(first, count).walk()).but(patch=pe_patch(k, 1, operands=2))
-            size = count * channel
-            spread = spread.against(region=Region(0, channel, size, size, size))
-            spread = spread.reading(region=Region(0, line, line, line)).writing(region=Region(0, line, line, line))
+            size, lines = count * channel, Region(0, line, line, line)
+            spread = variance(k, 1, count, k, op.arg("epsilon")).but(patch=pe_patch(k, 1, operands=2))
+            spread = spread.reading(region=lines, broadcast=Axes.W, transposed=True)
+            spread = spread.writing(region=lines, transposed=True)
+            spread = spread.against(dma=x.dram.part(first, count).walk(), region=Region(0, channel, size, size, size))
             self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
         scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
         scale = scale.against(transposed=True).reading(dma=x.dram.walk()).but(patch=pe_patch(k, 1, operands=2))

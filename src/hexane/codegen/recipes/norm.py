@@ -36,10 +36,12 @@ LONGEST_ROW = 256
 MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 
 
-def variance(w: int, h: int, c: int, count: int, epsilon: float, **settings: object) -> Plan:
+def variance(
+    w: int, h: int, c: int, count: int, epsilon: float, *, d: int = 1, patch: tuple[int, int] = (0, 0)
+) -> Plan:
     """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
-    plan = Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE_BINARY, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
-    return plan.but(final=1.0 / count)
+    kind, mean = PeKind.REDUCE_BINARY, 1.0 / count
+    return Plan("PE", w=w, h=h, c=c, d=d, kind=kind, patch=patch, pe=CENTRED, epsilon=epsilon, final=mean)
 
 
 def tall_patch(w: int, h: int) -> tuple[int, int]:
