@@ -17,7 +17,7 @@ from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
 from hexane.codegen.memory import complete, hazards
 from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
-from hexane.codegen.plan import Buffer, Dma, EarlierReader, Operand, Plan, Region, Result, Space
+from hexane.codegen.plan import Buffer, Destination, Dma, EarlierReader, Operand, Plan, Region, Space
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
 from hexane.isa.granules import GRANULE
@@ -40,7 +40,7 @@ def _task(unit: str, reads: Reads, source: Region, result: Region, second: Regio
         reads=reads,
         source=Operand(dma=src, region=source),
         second=Operand(region=second),
-        result=Result(region=result),
+        result=Destination(region=result),
     )
 
 

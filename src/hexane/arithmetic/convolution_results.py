@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution:
+class ConvolutionCall:
     """Operands and parameters of `arithmetic.conv2d`, dilations apart."""
 
     x: np.ndarray
@@ -45,13 +45,13 @@ class ConvolutionResults:
         self._results: dict[bytes, np.ndarray] = {}
         self._bytes = 0
 
-    def add(self, convolution: Convolution, result: np.ndarray) -> None:
+    def add(self, convolution: ConvolutionCall, result: np.ndarray) -> None:
         """Remember a result, axes of groups and depth in whatever shape, as long as there is room."""
         self._bytes += result.nbytes
         if self._bytes <= MOST_BYTES:
             shape = (len(convolution.x), -1, *result.shape[-2:])
             self._results[convolution.digest] = result.reshape(shape)
 
-    def get(self, convolution: Convolution) -> np.ndarray | None:
+    def get(self, convolution: ConvolutionCall) -> np.ndarray | None:
         """The result of a convolution of the same bits, or None."""
         return self._results.get(convolution.digest) if self._results else None

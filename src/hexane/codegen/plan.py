@@ -140,7 +140,7 @@ class TaskKernel:
 
 
 class Operand(NamedTuple):
-    """What a task reads: where it stands in DRAM and in L2, and how it is walked.
+    """A source of a task: its place in DRAM and in L2, and the walk through it.
 
     ``after`` is what it waits for besides, where each source says its own. ``staged``: the consumer of a staging pair,
     whose walk is kept while its DMA is off.
@@ -161,8 +161,8 @@ class Operand(NamedTuple):
         return self.dma is not None and not self.staged
 
 
-class Result(NamedTuple):
-    """What a task writes: where it stands in DRAM and in L2. ``reader`` is the last that read the place in DRAM.
+class Destination(NamedTuple):
+    """The result of a task: its place in DRAM and in L2. ``reader`` is the last that read the place in DRAM.
 
     ``staged``: the producer of a staging pair.
     """
@@ -181,7 +181,7 @@ class Result(NamedTuple):
         return self.dma is not None and not self.staged
 
 
-NO_OPERAND, NO_RESULT = Operand(), Result()
+NO_OPERAND, NO_DESTINATION = Operand(), Destination()
 
 
 @dataclass(eq=False, frozen=True)
@@ -225,7 +225,7 @@ class Plan:
     # operands
     source: Operand = NO_OPERAND
     second: Operand = NO_OPERAND
-    result: Result = NO_RESULT
+    result: Destination = NO_DESTINATION
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
     pad_lowest: bool = False  # padding reads as the most negative number
     reads: Reads = IN_L2
@@ -289,8 +289,8 @@ class Plan:
         """The same task with another result."""
         return self.but(result=self.result._replace(**changes))
 
-    def operand(self, side: str) -> Operand | Result:
-        """What is on a side."""
+    def operand(self, side: str) -> Operand | Destination:
+        """The operand of a side."""
         return self.source if side == SOURCE else self.second if side == SECOND else self.result
 
     def hint(self, side: str) -> Hint:

@@ -51,7 +51,7 @@ class OperandSurface:
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Operand:
+class TaskSource:
     """One source: its logical extent (1 along broadcast axes), storage and way in."""
 
     number: int
@@ -97,8 +97,8 @@ class TaskResult:
 class Ends:
     """Sources and result of a task."""
 
-    source1: Operand
-    source2: Operand | None
+    source1: TaskSource
+    source2: TaskSource | None
 
 
 class Way(NamedTuple):
@@ -154,11 +154,11 @@ def sources(r: Registers, data: Extent, *, two: bool, rows: bool) -> Ends:
     return Ends(first, second)
 
 
-def _operand(r: Registers, number: int, data: Extent, way: Way) -> Operand:
+def _operand(r: Registers, number: int, data: Extent, way: Way) -> TaskSource:
     places = _SOURCES[number]
     region, surface = places.region(r, way.dtype), places.surface(r, way)
     extent = _without(data, way.broadcast)
-    return Operand(number, way.kind, extent, way.transposed, way.dtype, region, surface, way.relu)
+    return TaskSource(number, way.kind, extent, way.transposed, way.dtype, region, surface, way.relu)
 
 
 def _without(data: Extent, broadcast: int) -> Extent:

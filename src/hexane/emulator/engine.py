@@ -16,7 +16,7 @@ import numpy as np
 from hexane.arithmetic.copying import copy
 from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
-from hexane.emulator.ends import Operand, OperandSource, TaskResult
+from hexane.emulator.ends import OperandSource, TaskResult, TaskSource
 from hexane.emulator.hazards import TaskOrder
 from hexane.emulator.l2 import L2, L2Region
 from hexane.emulator.legal import require_legal, require_units_agree
@@ -131,7 +131,7 @@ class Engine:
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
-    def _source(self, task: EngineTask, operand: Operand) -> OperandReader:
+    def _source(self, task: EngineTask, operand: TaskSource) -> OperandReader:
         """Reader of an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
         r, region, extent = task.registers, operand.region, operand.stored
         if operand.kind is OperandSource.RESIDENT:
@@ -165,7 +165,7 @@ class Engine:
             self.l2.require_rows(region, extent, strict=strict, task=task.index, register=stride)
             self.l2.stream(region, region.window(extent), task=task.index, register=register)
 
-    def _take_strips(self, task: EngineTask, operand: Operand) -> Callable[[], np.ndarray]:
+    def _take_strips(self, task: EngineTask, operand: TaskSource) -> Callable[[], np.ndarray]:
         """Type 3: the task before handed its result over strip by strip through a ring.
 
         Source: docs/reference/engine-h13.md 12.1.
@@ -296,7 +296,7 @@ class ResultPlace:
         return self.blocks if self.view is None else [(slice(None), self.view)]
 
 
-def _standing(stored: np.ndarray, operand: Operand) -> OperandReader:
+def _standing(stored: np.ndarray, operand: TaskSource) -> OperandReader:
     """An operand that is read where it stands."""
     logical = _logical(stored, operand)
     if operand.dtype == np.float16:
@@ -321,7 +321,7 @@ def _copied(values: np.ndarray, view: np.ndarray) -> np.ndarray:
     return view
 
 
-def _logical(stored: np.ndarray, operand: Operand) -> np.ndarray:
+def _logical(stored: np.ndarray, operand: TaskSource) -> np.ndarray:
     """The operand's elements in its own number format, channels and width in their logical places."""
     return (stored.swapaxes(2, 4) if operand.transposed else stored).view(operand.dtype)
 
@@ -367,7 +367,7 @@ def _describe(task: EngineTask, computation: Computation) -> TaskReport:
     )
 
 
-def _place(end: Operand | TaskResult) -> str:
+def _place(end: TaskSource | TaskResult) -> str:
     if end.surface is not None:
         return f"channel {end.surface.channel} + {end.surface.base:#x}"
     strips = " (strips)" if end.kind is OperandSource.STRIPS else ""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane import chips
-from hexane.emulator.ends import Operand, OperandSource, OperandSurface
+from hexane.emulator.ends import OperandSource, OperandSurface, TaskSource
 from hexane.emulator.l2 import UNIT, L2Marks, Place
 from hexane.emulator.once import once
 from hexane.emulator.regions import operands, result
@@ -124,7 +124,7 @@ class TaskOrder:
                 yield r.error("waits for an earlier task, and this is the first", register)
 
     def _in_l2(
-        self, task: EngineTask, sources: Sequence[tuple[Operand, Place]], target: Place
+        self, task: EngineTask, sources: Sequence[tuple[TaskSource, Place]], target: Place
     ) -> Iterator[EmulationError]:
         waits = NO_WAITS
         for operand, place in sources:
@@ -146,7 +146,7 @@ class TaskOrder:
             if name in sent.read:
                 unit.has_read = unit.latest
 
-    def _operand_waits(self, task: EngineTask, operand: Operand) -> Waits:
+    def _operand_waits(self, task: EngineTask, operand: TaskSource) -> Waits:
         r = task.registers
         if operand.kind is OperandSource.STRIPS:
             return Waits(frozenset({self.last}), frozenset({self.last}))
@@ -156,7 +156,7 @@ class TaskOrder:
             return waits | Waits(frozenset({follows}), frozenset({follows})) if follows else waits
         return _waits(r, "Src2Cfg")
 
-    def _operand(self, task: EngineTask, operand: Operand, place: Place, waits: Waits) -> Iterator[EmulationError]:
+    def _operand(self, task: EngineTask, operand: TaskSource, place: Place, waits: Waits) -> Iterator[EmulationError]:
         loads = operand.kind in (OperandSource.KEEP, OperandSource.STREAM)
         split = operand.number == 2 and task.registers.has("L2.Src2Cfg.SourceType")
         config = "Src2Cfg" if split else "SourceCfg"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic import convolution
-from hexane.arithmetic.convolution_results import Convolution
+from hexane.arithmetic.convolution_results import ConvolutionCall
 from hexane.arithmetic.counters import may_overflow, product_losses, table_ends
 from hexane.arithmetic.elementwise import Pointwise, behind_sums
 from hexane.arithmetic.formats import canonical
@@ -305,7 +305,7 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
         counters = {"products rounded": rounded, "products dropped": dropped, "sums overflowed": met}
         if isinstance(activation, np.ndarray):
             counters["table ends hit"] = table_ends(activation, before)
-        whole = Convolution(x, w, bias, place["strides"], place["pads"], groups, scale, activation, form)
+        whole = ConvolutionCall(x, w, bias, place["strides"], place["pads"], groups, scale, activation, form)
         return values, Events(("sum-order",) if met else (), counters, whole if unscaled else None)
 
     def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hexane.emulator.ends import Operand, OperandSurface, TaskResult
+from hexane.emulator.ends import OperandSurface, TaskResult, TaskSource
 from hexane.emulator.engine import Engine
 from hexane.emulator.ne import MAXIMUM, SUM
 from hexane.emulator.program import EmulatedProgram
@@ -60,7 +60,7 @@ def _placement(task: EngineTask, names: dict[int, str]) -> OperandPlacement:
     )
 
 
-def _place(end: Operand | TaskResult, names: dict[int, str]) -> str:
+def _place(end: TaskSource | TaskResult, names: dict[int, str]) -> str:
     if end.surface is None:
         return f"L2 {end.region.base:#x}"
     channel = end.surface.channel
@@ -68,7 +68,7 @@ def _place(end: Operand | TaskResult, names: dict[int, str]) -> str:
     return f"{name} + {end.surface.base:#x}"
 
 
-def _does(task: EngineTask, sources: list[Operand]) -> str:
+def _does(task: EngineTask, sources: list[TaskSource]) -> str:
     """The window, then steps and turns of the sources and of the result: what a copy is for, mostly."""
     words = _window(task.registers) if task.unit == "NE" else []
     for operand in sources:
@@ -103,7 +103,7 @@ def _window(r: Registers) -> list[str]:
     return [", ".join(texts + ([f"padding {padding[0]} x {padding[1]}"] if any(padding) else []))]
 
 
-def _steps(end: Operand | TaskResult, verb: str) -> list[str]:
+def _steps(end: TaskSource | TaskResult, verb: str) -> list[str]:
     """Axes of a surface along which elements or rows lie further apart than they are long."""
     surface: OperandSurface | None = end.surface
     if surface is None:

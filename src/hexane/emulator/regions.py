@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hexane.emulator.ends import Operand, OperandSource, TaskResult
+from hexane.emulator.ends import OperandSource, TaskResult, TaskSource
 from hexane.emulator.l2 import Place
 from hexane.emulator.strides import Extent
 from hexane.emulator.task import EngineTask
 from hexane.isa.tiles import source_rows
 
 
-def operands(task: EngineTask) -> Iterator[tuple[Operand, Place]]:
+def operands(task: EngineTask) -> Iterator[tuple[TaskSource, Place]]:
     """Every operand with its place in L2: whole where it stays there, else the window or ring that it passes."""
     for operand in (task.source1, task.source2):
         if operand is None:
@@ -38,12 +38,12 @@ def stays(task: EngineTask) -> bool:
     return not task.result.automatic and task.result.kind in (OperandSource.RESIDENT, OperandSource.KEEP)
 
 
-def tile_of(task: EngineTask, end: Operand | TaskResult) -> Extent:
+def tile_of(task: EngineTask, end: TaskSource | TaskResult) -> Extent:
     """The rows of an operand or a result that one tile needs room for (docs/reference/engine-h13.md 7.4, 7.5)."""
     extent = end.stored
     if task.tile_height >= task.hout:
         return extent
-    if not isinstance(end, Operand):
+    if not isinstance(end, TaskSource):
         return extent._replace(h=min(extent.h, task.tile_height))
     kernel, stride, pad = (task.registers[f"Common.ConvCfg.{name}"] for name in ("Kh", "Sy", "Py"))
     most, _ = source_rows(task.tile_height, extent.h, task.hout, kernel, stride, pad)

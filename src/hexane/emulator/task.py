@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hexane.emulator.ends import Operand, TaskResult, result, sources
+from hexane.emulator.ends import TaskResult, TaskSource, result, sources
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
@@ -43,8 +43,8 @@ class EngineTask:
     hout: int
     wout: int
     tile_height: int
-    source1: Operand
-    source2: Operand | None
+    source1: TaskSource
+    source2: TaskSource | None
     result: TaskResult
 
     @property

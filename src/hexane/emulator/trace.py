@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.arithmetic.convolution_results import Convolution
+from hexane.arithmetic.convolution_results import ConvolutionCall
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Computation:
     operation: str
     rests_on: tuple[str, ...] = ()
     counters: dict[str, int] = field(default_factory=dict)
-    convolution: Convolution | None = None
+    convolution: ConvolutionCall | None = None
 
 
 @dataclass(frozen=True)

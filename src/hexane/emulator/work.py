@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.convolution_results import Convolution
+    from hexane.arithmetic.convolution_results import ConvolutionCall
     from hexane.arithmetic.fast.jobs import CompiledJob
 
 
@@ -21,7 +21,7 @@ class Events(NamedTuple):
 
     rests_on: tuple[str, ...] = ()
     counters: dict[str, int] | None = None
-    convolution: Convolution | None = None
+    convolution: ConvolutionCall | None = None
 
 
 Operands = tuple[np.ndarray, ...]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane.arithmetic import conv2d, mac, matmul
-from hexane.arithmetic.convolution_results import Convolution, ConvolutionResults
+from hexane.arithmetic.convolution_results import ConvolutionCall, ConvolutionResults
 from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.chips import Generation
 from hexane.errors import UnsupportedError
@@ -54,7 +54,7 @@ def convolution(
         "activation": epilogue.activation,
         "form": form,
     }
-    same = results.get(Convolution(*operands, **options)) if set(window.dilations) == {1} else None
+    same = results.get(ConvolutionCall(*operands, **options)) if set(window.dilations) == {1} else None
     result = conv2d(*operands, dilations=window.dilations, **options) if same is None else same
     return result[:, :, 0] if flat else result
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.emulator.ends import Operand, TaskResult
+from hexane.emulator.ends import TaskResult, TaskSource
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import last_byte
 from hexane.emulator.task import EngineTask as Understood
@@ -89,7 +89,7 @@ def _of_task(r: Registers) -> TaskTraffic:
         read += _read_again(task)
     result = task.result
     bytes_written = prod(result.stored) * result.dtype.itemsize if result.surface is not None else 0
-    placed: list[Operand | TaskResult] = [*operands, *([] if result.automatic else [result])]
+    placed: list[TaskSource | TaskResult] = [*operands, *([] if result.automatic else [result])]
     ends = [last_byte(p.region.base, p.region.window(p.stored), p.region.strides(), p.dtype.itemsize) for p in placed]
     return TaskTraffic(read, _kernel(r, task), bytes_written, min(max(ends), r.limits.l2_bytes))
 

@@ -255,8 +255,8 @@ class _Zone:
 def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:
     """The task with one operand that it finds in L2, or its result left there."""
     if end.side == RESULT and value.written:
-        kept = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
-        plan = _inferred(plan.but(result=plan.result._replace(region=region), writes=kept), BOTH_WAYS)
+        writes = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
+        plan = _inferred(plan.but(result=plan.result._replace(region=region), writes=writes), BOTH_WAYS)
     elif end.side == RESULT:
         result = plan.result._replace(region=region, dma=None, hint=None)
         plan = plan.but(result=result, writes=Writes(after=plan.writes.after))

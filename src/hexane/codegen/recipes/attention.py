@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch
 from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, PeKind, WriteHint
-from hexane.codegen.plan import Plan, Region, Result
+from hexane.codegen.plan import Destination, Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -91,7 +91,9 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     scores = tasks.resident(scores, target, After.FOLLOWS_NE)
     scores = fragment.stay(scores, region, after=After.NOTHING)
 
-    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, result=Result(transposed=turned_values))
+    top = Plan(
+        "PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, result=Destination(transposed=turned_values)
+    )
     if turned_values:
         top = top.but(patch=joint_patch(scores.shape[2]))
     top = tasks.resident(top, region, After.FOLLOWS_NE)

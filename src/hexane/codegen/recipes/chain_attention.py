@@ -15,7 +15,7 @@ from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
 from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, STAYS, After, Axes, PeKind, Planar, Reads
-from hexane.codegen.plan import Dma, Plan, Region, Result
+from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.chain_steps import PRODUCTS, ChainMatrix, MatrixPlace, MatrixView, is_scores
 from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, lanes_of
 from hexane.codegen.recipes.softmax import row_vector
@@ -92,7 +92,9 @@ def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
         raise UnsupportedError("a kernel of other than rows in L2", code=Reason.LAYOUT)
     x.kernel = kernel_walk(work, x.m, x.k)
     size = x.m * x.rows.pitch
-    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.UNARY, patch=pe_patch(x.k, 1, operands=1), result=Result(dma=x.kernel))
+    plan = Plan(
+        "PE", w=x.k, c=x.m, kind=PeKind.UNARY, patch=pe_patch(x.k, 1, operands=1), result=Destination(dma=x.kernel)
+    )
     plan = plan.reading(region=Region(0, x.rows.pitch, size, size)).but(reads=Reads(), writes=l2.AUTOMATIC)
     work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
 

@@ -19,7 +19,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
 from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
-from hexane.codegen.plan import Operand, Plan, Region, Result
+from hexane.codegen.plan import Destination, Operand, Plan, Region
 from hexane.codegen.recipes import chain_attention, linear, unary
 from hexane.codegen.recipes.chain_steps import (
     MOST_ROWS,
@@ -314,7 +314,7 @@ class ChainWork:
             return
         vectors = ChainStay(2 * line, 4 * m, VECTOR)
         vector = Region(0, line, line, line)
-        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, final=1.0 / k, result=Result(transposed=True))
+        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, final=1.0 / k, result=Destination(transposed=True))
         loads = x.rows is None
         if loads:
             assert x.dram is not None
@@ -351,7 +351,7 @@ class ChainWork:
         vectors, channel = ChainStay(2 * line, 4 * m, VECTOR), l2.channel_stride(k)
         blocks = [(first, min(MOST_ROWS, m - first)) for first in range(0, m, MOST_ROWS)]
         for first, count in reversed(blocks):
-            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, result=Result(transposed=True))
+            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, result=Destination(transposed=True))
             mean = mean.reading(dma=x.dram.part(first, count).walk()).but(final=1.0 / k)
             mean, _ = tasks.pe_source(mean, 0, after=After.NOTHING)
             size = count * channel

@@ -15,7 +15,7 @@ from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, floor_log2, pe_patch
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
-from hexane.codegen.plan import Dma, Plan, Region, Result
+from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
@@ -80,7 +80,7 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     region = l2.resident_region(0, y.c, channel)
     plan, end = tasks.ne_source(fragment.target, plan, y.h * region.row)
     plan = fragment.stay(plan, region)
-    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, result=Result(dma=y.dma()))
+    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, result=Destination(dma=y.dma()))
     crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
     crop = tasks.resident(crop, region, After.FOLLOWS_NE)
     crop = crop.writing(region=Region(end)).but(writes=l2.AUTOMATIC)

@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_shape, largest_shape
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
-from hexane.codegen.plan import Dma, Operand, Plan, Region, Result, TaskKernel
+from hexane.codegen.plan import Destination, Dma, Operand, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
@@ -107,7 +107,7 @@ def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixR
     row = align(2 * lanes * x.k, 64)
     group = x.m // lanes * row
     walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
-    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, result=Result(dma=walk))
+    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, result=Destination(dma=walk))
     step = x.m * x.stride
     plan = plan.reading(dma=replace(x.walk(), depth=step, group=step))
     plan, end = tasks.pe_source(plan, 0)
@@ -161,7 +161,7 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, pl
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
-        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, source=Operand(dma=x.walk()), result=Result(dma=walk))
+        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, source=Operand(dma=x.walk()), result=Destination(dma=walk))
         plan, end = tasks.pe_source(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:

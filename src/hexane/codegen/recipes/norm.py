@@ -14,7 +14,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
-from hexane.codegen.plan import Operand, Plan, Region, Result
+from hexane.codegen.plan import Destination, Operand, Plan, Region
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_small, sizes_of_one, two_surfaces
 from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
@@ -36,12 +36,10 @@ LONGEST_ROW = 256
 MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 
 
-def variance(
-    w: int, h: int, c: int, count: int, epsilon: float, *, d: int = 1, patch: tuple[int, int] = (0, 0)
-) -> Plan:
+def variance(w: int, h: int, c: int, count: int, epsilon: float, patch: tuple[int, int] = (0, 0)) -> Plan:
     """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
     kind, mean = PeKind.REDUCE_BINARY, 1.0 / count
-    return Plan("PE", w=w, h=h, c=c, d=d, kind=kind, patch=patch, pe=CENTRED, epsilon=epsilon, final=mean)
+    return Plan("PE", w=w, h=h, c=c, kind=kind, patch=patch, pe=CENTRED, epsilon=epsilon, final=mean)
 
 
 def tall_patch(w: int, h: int) -> tuple[int, int]:
@@ -200,7 +198,9 @@ def _turned_pad(row: int, channel: int) -> int:
 
 def _column_mean(x: Tensor, transposed: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
-    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.c, result=Result(transposed=True))
+    plan = Plan(
+        "PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.c, result=Destination(transposed=True)
+    )
     plan = tasks.resident(
         plan,
         Region(transposed.base, transposed.channel, transposed.depth, transposed.depth, transposed.row),
@@ -260,7 +260,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     fragment.stay(mean, single)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
-    spread = variance(w, h, 1, count, epsilon, d=d, patch=tall_patch(w, h)).reading(broadcast=axes)
+    spread = variance(w, h, 1, count, epsilon, tall_patch(w, h)).reading(broadcast=axes).but(d=d, dout=d)
     spread = tasks.resident(spread, single, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
@@ -279,7 +279,7 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
-    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, result=Result(transposed=True), source=Operand(dma=x.dma()))
+    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, result=Destination(transposed=True), source=Operand(dma=x.dma()))
     turn, _ = tasks.pe_source(turn, 4 * l2.UNIT + line)
     fragment.stay(turn, vector)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
@@ -288,14 +288,14 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
     mean = tasks.resident(mean, vector, after_turn)
     mean = tasks.stays(mean, single, after=After.NOTHING)
-    spread = variance(x.c, 1, 1, x.c, epsilon, patch=patch).reading(broadcast=Axes.W)
+    spread = variance(x.c, 1, 1, x.c, epsilon, patch).reading(broadcast=Axes.W)
     spread = tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
     spread = tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], patch=patch, second=Operand(transposed=True))
     scale = tasks.resident(scale, vector, After.PE_RESULT, second=single)
     scale = tasks.stays(scale, vector, after=After.NOTHING)
     fragment.add(mean, spread, scale)
-    back = Plan("PE", c=x.c, kind=PeKind.UNARY, source=Operand(transposed=True), result=Result(dma=y.dma()))
+    back = Plan("PE", c=x.c, kind=PeKind.UNARY, source=Operand(transposed=True), result=Destination(dma=y.dma()))
     back = tasks.resident(back, vector, after_turn)
     fragment.send(back, 4 * l2.UNIT + line, after=After.NOTHING)
 

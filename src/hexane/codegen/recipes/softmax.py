@@ -15,7 +15,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
-from hexane.codegen.plan import Dma, Operand, Plan, Region, Result
+from hexane.codegen.plan import Destination, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -299,6 +299,6 @@ def row_chain(
     fragment.add(minus)
     power = tasks.resident(power, region, After.FOLLOWS_PE)
     fragment.stay(power, region, after=After.NOTHING)
-    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, result=Result(transposed=transposed))
+    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, result=Destination(transposed=transposed))
     total = tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)
