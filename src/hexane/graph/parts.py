@@ -8,7 +8,7 @@ removing cost nothing, and every value knows who uses it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -79,6 +79,14 @@ class Value:
     def is_output(self) -> bool:
         """True where some block returns this value."""
         return any(isinstance(user, Block) for user in self._uses)
+
+    @property
+    def only_user(self) -> Op | None:
+        """The single op that takes this value; None where there are others or some block returns it."""
+        if len(self._uses) != 1:
+            return None
+        (user,) = self._uses
+        return user if isinstance(user, Op) else None
 
     @property
     def is_used(self) -> bool:
@@ -163,11 +171,13 @@ class Op:
 
     def operands(self) -> Iterator[Value]:
         """Every operand value, in parameter order, tuples flattened."""
+        flat: list[Value] = []
         for operand in self._inputs.values():
-            if isinstance(operand, tuple):
-                yield from operand
+            if type(operand) is tuple:
+                flat += operand
             else:
-                yield operand
+                flat.append(operand)
+        return iter(flat)
 
     def set_input(self, param: str, operand: Any) -> None:
         """Give parameter ``param`` the operand (a Value or a tuple of Values), in place of what it had."""
@@ -237,10 +247,15 @@ class OpList:
         return self._count
 
     def __iter__(self) -> Iterator[Op]:
+        return self.some(None)
+
+    def some(self, types: Container[str] | None) -> Iterator[Op]:
+        """A walk over the ops of these types, and over those with blocks inside; None for all."""
         present = []
         op = self._first
         while op is not None:
-            present.append(op)
+            if types is None or op.type in types or op.blocks:
+                present.append(op)
             op = op._next
         for op in present:
             if op.block is not None:  # else it was removed meanwhile
@@ -357,12 +372,16 @@ class Block:
         self.ops.remove(op)
         op.block = None
 
-    def walk(self) -> Iterator[Op]:
-        """Every op of the block and of the blocks inside, outer before inner."""
-        for op in self.ops:
-            yield op
+    def walk(self, types: Container[str] | None = None) -> Iterator[Op]:
+        """Every op of the block and of the blocks inside, outer before inner; of these types alone, if some are given.
+
+        As every walk (``OpList``), it meets the ops that were there when it began and still are.
+        """
+        for op in self.ops.some(types):
+            if types is None or op.type in types:
+                yield op
             for block in op.blocks:
-                yield from block.walk()
+                yield from block.walk(types)
 
 
 class Names:

@@ -323,7 +323,7 @@ def opset_of(operation: Op) -> str:
         return operation.opset
     block = operation.block
     while block is not None:
-        opset = getattr(block, "opset", None)
+        opset: str | None = getattr(block, "opset", None)
         if opset is not None:
             return opset
         block = block.owner.block if block.owner is not None else None
@@ -363,8 +363,8 @@ def values_of(operand: Any) -> tuple[Value, ...]:
 
 def argument(operation: Op, name: str) -> Any:
     """See ``Op.arg``."""
-    spec = spec_of(operation)
-    param = spec.param(name)
+    spec = lookup(operation.type, opset_of(operation))
+    param = spec.by_name.get(name) or spec.param(name)
     operand = operation._inputs.get(name)
     if operand is None:
         if param.required:

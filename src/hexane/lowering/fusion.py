@@ -30,8 +30,7 @@ CUT_RUNS = "results that end a run of fused ops early"
 
 def only_user(value: Value) -> Op | None:
     """The single op that uses a value, None when there are others or the value leaves its block."""
-    users = list(value.users)
-    return users[0] if len(users) == 1 and not value.is_output else None
+    return value.only_user
 
 
 def follows(op: Op, *types: str) -> Op | None:

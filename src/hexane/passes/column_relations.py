@@ -13,7 +13,7 @@ import numpy as np
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES, SAME_VALUES, Trait
 from hexane.lowering.fusion import only_user
-from hexane.passes.rewriting import is_static, known
+from hexane.passes.rewriting import known
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -83,9 +83,10 @@ def relation(op: Op, analysis: Analysis) -> Relation | None:
     rule = _RELATIONS.get(op.type) or next((rule for trait, rule in _BY_TRAIT.items() if has(op, trait)), None)
     if rule is None or op in analysis.attention.kept or not op.outputs:
         return None
-    computed = [v for v in (*op.operands(), *op.outputs) if not v.is_constant]
-    if any(not is_static(v) or v.dtype not in FLOATS or len(v.shape) < 2 for v in computed):
-        return None
+    for value in (*op.operands(), *op.outputs):
+        shape = value.shape
+        if not value.is_constant and (None in shape or value.dtype not in FLOATS or len(shape) < 2):
+            return None
     return rule(op, analysis)
 
 

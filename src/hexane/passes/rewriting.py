@@ -30,15 +30,14 @@ def sweep(function: Function, rules: Mapping[str, Rule], doubt: str = "") -> int
     """
     builder: GraphBuilder | None = None
     count = 0
-    for op in function.walk():
-        rule = rules.get(op.type)
-        if rule is None or op.block is None or _is_empty(op):
+    for op in function.walk(rules):
+        if op.block is None or _is_empty(op):
             continue
         if builder is None:
             builder = GraphBuilder(function=function, opset=function.opset)
         builder.block, builder.before = op.block, op
         behind = op._previous
-        results = rule(op, builder)
+        results = rules[op.type](op, builder)
         if results is not None:
             hand_down(op, results, behind, doubt)
             replace_op(op, results)
@@ -48,7 +47,10 @@ def sweep(function: Function, rules: Mapping[str, Rule], doubt: str = "") -> int
 
 def _is_empty(op: Op) -> bool:
     """True where no result has an element: no form of such an op is better than another, and many have none."""
-    return bool(op.outputs) and all(isinstance(v.type, TensorType) and 0 in v.type.shape for v in op.outputs)
+    for value in op.outputs:
+        if not isinstance(value.type, TensorType) or 0 not in value.type.shape:
+            return False
+    return bool(op.outputs)
 
 
 def hand_down(op: Op, results: Value | tuple[Value, ...], behind: Op | None, doubt: str = "") -> None:
