@@ -70,7 +70,7 @@ def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
 def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> list[Layer]:
     layers: list[Layer] = []
     chip = analysis.compilation.chip
-    inside, entering, tasks = set(part), set(), _of_their_own(part, analysis)
+    inside, entering, tasks = set(part), set(), set(_of_their_own(part, analysis))
     for op in part:
         for value in analysis.ops[op]:
             if value.op not in inside and value not in entering and not analysis.is_turned_already(value):
