@@ -12,7 +12,13 @@ from enum import Flag, IntFlag, StrEnum, auto
 from hexane.frozen import slot_init
 
 
-class Element(StrEnum):
+class Word(StrEnum):
+    """A name of the register tables, with the hash of its text: an enumeration's own is a call of Python's."""
+
+    __hash__ = str.__hash__
+
+
+class Element(Word):
     """Format of the elements of a map or of a kernel."""
 
     UINT8 = "uint8"
@@ -31,7 +37,7 @@ class Element(StrEnum):
         return cls.FP16 if element_bytes == 2 else cls.UINT8
 
 
-class PeKind(StrEnum):
+class PeKind(Word):
     """Operation of the planar engine on its operands."""
 
     NE_TASK = "ne_task"
@@ -56,12 +62,12 @@ class Axes(IntFlag):
     C = 8
 
 
-class Reduce(StrEnum):
+class Reduce(Word):
     SUM = "sum"
     MAX = "max"
 
 
-class PeOp(StrEnum):
+class PeOp(Word):
     ADD = "add"
     MUL = "mul"
     MAX = "max"
@@ -69,23 +75,23 @@ class PeOp(StrEnum):
     SQUARE = "sumsq"
 
 
-class Condition(StrEnum):
+class Condition(Word):
     NONE = "none"
     ABS = "abs"
 
 
-class PeNonlinear(StrEnum):
+class PeNonlinear(Word):
     NONE = "none"
     RECIPROCAL = "reciprocal"
     RSQRT = "rsqrt"
 
 
-class FirstSource(StrEnum):
+class FirstSource(Word):
     PLAIN = "src1"
     NEGATED = "neg_src1"
 
 
-class SecondSource(StrEnum):
+class SecondSource(Word):
     NONE = "none"
     PLAIN = "src2"
     NEGATED = "neg_src2"
@@ -123,7 +129,7 @@ BINARY = {
 """MIL's ops of two operands."""
 
 
-class NeOp(StrEnum):
+class NeOp(Word):
     """Combination of inputs and kernel positions in the cores."""
 
     SUM = "sum"
@@ -132,7 +138,7 @@ class NeOp(StrEnum):
     BYPASS = "bypass"
 
 
-class NeNonlinear(StrEnum):
+class NeNonlinear(Word):
     NONE = "none"
     RELU = "relu"
     TABLE = "table"
@@ -213,7 +219,7 @@ class After(Flag):
     ANYTHING = NE_SOURCE | NE_RESULT | PE_SOURCE | PE_RESULT
 
 
-class SourceType(StrEnum):
+class SourceType(Word):
     """Place of a task's first source."""
 
     RESIDENT = "resident"
@@ -222,7 +228,7 @@ class SourceType(StrEnum):
     STRIPS = "strips"
 
 
-class ResultType(StrEnum):
+class ResultType(Word):
     """Place of a task's result."""
 
     STAYS = "stays"
@@ -241,7 +247,7 @@ class Reads:
 
     def waiting(self, more: After) -> Reads:
         """The same, and after that too."""
-        return replace(self, after=self.after | more)
+        return Reads(self.type, self.after | more)
 
 
 @slot_init
@@ -254,10 +260,10 @@ class Writes:
     after: After = After.NOTHING
 
     def waiting(self, more: After) -> Writes:
-        return replace(self, after=self.after | more)
+        return Writes(self.type, self.automatic, self.after | more)
 
 
-class ReadHint(StrEnum):
+class ReadHint(Word):
     """System cache hint of a reader."""
 
     NOALLOC = "noalloc"
@@ -266,7 +272,7 @@ class ReadHint(StrEnum):
     ALLOC = "alloc"
 
 
-class WriteHint(StrEnum):
+class WriteHint(Word):
     """System cache hint of a writer."""
 
     NOALLOC = "noalloc"

@@ -160,6 +160,10 @@ class Operand(NamedTuple):
         """True where the task brings it from DRAM."""
         return self.dma is not None and not self.staged
 
+    def at(self, region: Region, dma: Dma | None = None) -> Operand:
+        """The same at another place in L2, and in DRAM or not."""
+        return Operand(dma, region, *self[2:])
+
 
 class Destination(NamedTuple):
     """The result of a task: its place in DRAM and in L2. ``reader`` is the last that read the place in DRAM.
@@ -179,6 +183,10 @@ class Destination(NamedTuple):
     def moves(self) -> bool:
         """True where the task sends it to DRAM."""
         return self.dma is not None and not self.staged
+
+    def at(self, region: Region, dma: Dma | None = None) -> Result:
+        """The same at another place in L2, and in DRAM or not."""
+        return Result(dma, region, *self[2:])
 
 
 NO_OPERAND, NO_DESTINATION = Operand(), Destination()

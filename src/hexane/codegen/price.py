@@ -20,6 +20,8 @@ from hexane.isa.generations import family_of
 from hexane.isa.kinds import PE_KIND
 
 KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
+NUMBERS = {kind: PE_KIND.value(kind) or 0 for kind in PeKind}
+"""Of the planar engine's operations."""
 
 
 def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
@@ -35,7 +37,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         follows = (After.FOLLOWS_PE in after and not behind_ne) if neural else behind_ne
     return TaskFacts(
         operation=plan.mac.op.value if neural else "planar",
-        kind=PE_KIND.value(plan.kind) or 0,
+        kind=NUMBERS[plan.kind],
         win=plan.w,
         hin=plan.h,
         din=plan.d,

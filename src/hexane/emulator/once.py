@@ -65,7 +65,9 @@ def once(check: Check) -> Check:
 
     @wraps(check)
     def checked(r: Registers, *args: Hashable) -> Any:
-        answers = answers_by_key.setdefault((r.generation, args), {})
+        answers = answers_by_key.get((r.generation, args))
+        if answers is None:
+            answers = answers_by_key[r.generation, args] = {}
         for names, some in answers.items():
             answer = some.get(r.several(names), answers_by_key)
             if answer is not answers_by_key:

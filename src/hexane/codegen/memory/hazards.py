@@ -7,7 +7,7 @@ it (docs/reference/hazards.md).
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from hexane.codegen.operands import (
     held,
     operands_of,
 )
-from hexane.codegen.operations import After, SourceType
+from hexane.codegen.operations import After, Reads, SourceType, Writes
 from hexane.codegen.plan import Plan
 from hexane.isa.granules import UNIT
 from hexane.rounding import align, ceil_div
@@ -79,9 +79,9 @@ def settle(plans: list[Plan], movers: Set[int], *, in_order: bool = False) -> No
             reads, writes = _waits(plan, mine, latest, finished, in_order=in_order)
             reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
             if reads != plan.reads.after:
-                plan = plan.but(reads=replace(plan.reads, after=reads))
+                plan = plan.but(reads=Reads(plan.reads.type, reads))
             if writes != plan.writes.after:
-                plan = plan.but(writes=replace(plan.writes, after=writes))
+                plan = plan.but(writes=Writes(plan.writes.type, plan.writes.automatic, writes))
             plans[i] = plan
         for unit, (_, result) in FLAGS.items():
             if result in plan.reads.after:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hexane.chips import Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
-from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operands_of
+from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operand_of, operands_of
 from hexane.codegen.operations import (
     UNHINTED,
     After,
@@ -59,8 +59,8 @@ class PairPolicy:
         if key not in self._known:
             first, second = _in_l2(leader), _in_l2(follower)
             behind = second.but(reads=Reads(SourceType.RESIDENT, FOLLOWS[leader.unit]))
-            pair = min(_in_patches(first, behind), key=self.price)
-            self._known[key] = _gains((first, second), pair, self.price)
+            us = min(map(self.price, _in_patches(first, behind)))
+            self._known[key] = _gains((first, second), us, self.price)
         return self._known[key]
 
 
@@ -72,9 +72,10 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.reads.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
-            made = min(_locked(leader, follower, i, locks.limits), key=locks.price, default=None)
-            if made is not None and _gains((leader, follower), made, locks.price):
-                plans[i - 1 : i + 1] = made
+            pairs = list(_locked(leader, follower, i, locks.limits))
+            prices = [locks.price(pair) for pair in pairs]
+            if pairs and _gains((leader, follower), min(prices), locks.price):
+                plans[i - 1 : i + 1] = pairs[prices.index(min(prices))]
                 count += 1
                 free = False
                 continue
@@ -82,8 +83,8 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     return count
 
 
-def _gains(apart: Pair, pair: Pair, price: Price) -> bool:
-    return price(pair) * (1.0 if is_shown(*apart) else UNSHOWN) < price(apart)
+def _gains(apart: Pair, pair_us: float, price: Price) -> bool:
+    return pair_us * (1.0 if is_shown(*apart) else UNSHOWN) < price(apart)
 
 
 def is_shown(leader: Plan, follower: Plan) -> bool:
@@ -94,8 +95,8 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    source, second = plan.source._replace(dma=None), plan.second._replace(dma=None)
-    return plan.but(source=source, second=second, result=plan.result._replace(dma=None), reads=Reads())
+    source, second = plan.source.at(plan.source.region), plan.second.at(plan.second.region)
+    return plan.but(source=source, second=second, result=plan.result.at(plan.result.region), reads=Reads())
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
@@ -110,7 +111,7 @@ def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Ite
     if second is None or not _hands_over(leader, second):
         return
     after = second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
-    second = second.but(reads=replace(second.reads, after=after))
+    second = second.but(reads=Reads(second.reads.type, after))
     if second.reads.after & After.ANYTHING:
         return
     if not is_shown(leader, follower):
@@ -174,8 +175,7 @@ def _hands_over(leader: Plan, follower: Plan) -> bool:
     """True where the follower's first operand is the leader's result, all of it."""
     if follower.reads.type is not SourceType.RESIDENT:
         return False
-    result = next(end for end in operands_of(leader, 0) if end.side == RESULT)
-    read = next(end for end in operands_of(follower, 1) if end.side == SOURCE)
+    result, read = operand_of(leader, RESULT), operand_of(follower, SOURCE)
     return result.extents == read.extents and result.element == read.element and result.region == read.region
 
 
@@ -195,6 +195,9 @@ def _exchanged(plan: Plan) -> Plan | None:
 
 def _passing(plan: Plan, index: int) -> int:
     """Bytes of the windows, rings and buffers of a task, some of which go by its patch."""
+    streams = plan.reads.type is SourceType.DMA_STREAM or plan.writes.type is ResultType.DMA_STREAM
+    if not streams and plan.second.dma is None:
+        return 0
     return sum(held(plan, end) for end in operands_of(plan, index) if end.passes)
 
 

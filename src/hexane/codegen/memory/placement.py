@@ -71,8 +71,9 @@ def _zones(
     for value in sorted(values, key=lambda v: v.first):
         first, last = start_of[value.first], end_of[value.last]
         if zones and first <= zones[-1][1]:
-            before = zones.pop()
-            zones.append((before[0], max(before[1], last), [*before[2], value]))
+            start, end, inside = zones[-1]
+            inside.append(value)
+            zones[-1] = start, max(end, last), inside
         else:
             zones.append((first, last, [value]))
     return zones
@@ -256,20 +257,20 @@ def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue)
     """The task with one operand that it finds in L2, or its result left there."""
     if end.side == RESULT and value.written:
         writes = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
-        plan = _inferred(plan.but(result=plan.result._replace(region=region), writes=writes), BOTH_WAYS)
+        plan = _inferred(plan.but(result=plan.result.at(region, plan.result.dma), writes=writes), BOTH_WAYS)
     elif end.side == RESULT:
         result = plan.result._replace(region=region, dma=None, hint=None)
         plan = plan.but(result=result, writes=Writes(after=plan.writes.after))
     elif end.side == SECOND:
-        plan = plan.against(region=region, dma=None)
+        plan = plan.but(second=plan.second.at(region))
         if plan.note.startswith(OWN_DMA):
             note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
             plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
     elif any(end is value.ends[place] for place in value.loaders):
         reads = Reads(SourceType.DMA_KEEP, plan.reads.after)
-        plan = plan.but(source=plan.source._replace(region=region), reads=reads)
+        plan = plan.but(source=plan.source.at(region, plan.source.dma), reads=reads)
     else:
-        source, reads = plan.source._replace(region=region, dma=None), Reads(after=plan.reads.after)
+        source, reads = plan.source.at(region), Reads(after=plan.reads.after)
         uncut = not plan.fat_tile and end.dma is not None and plan.tile < plan.hout
         whole = {"tile": plan.hout, "read_rows": 0} if uncut else {}
         plan = plan.but(source=source, reads=reads, **whole)
