@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -100,10 +100,16 @@ def dtype_name(dtype: Any) -> str:
         raise GraphError(f"{dtype!r} is no element type", hint=f"one of {', '.join(DTYPES)}") from None
     if numpy_dtype.kind in "US":
         return "string"
-    name = _ALIASES.get(numpy_dtype.name, numpy_dtype.name)
+    name = _numpy_name(numpy_dtype)
     if name not in DTYPES:
         raise GraphError(f"{numpy_dtype} is no element type of a graph", hint=f"one of {', '.join(DTYPES)}")
     return name
+
+
+@lru_cache(maxsize=64)
+def _numpy_name(dtype: np.dtype) -> str:
+    """NumPy composes the name of a dtype each time that it is asked."""
+    return _ALIASES.get(dtype.name, dtype.name)
 
 
 def eval_dtype(name: str) -> np.dtype:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hexane.lowering.compilation import Compilation
 
 MOST_CANDIDATES = 24
-GAP_BITS = 32
+GAP_BITS = 128
 LEAST_GAIN = 0.08  # of what copies in the region cost now
 
 
