@@ -184,9 +184,9 @@ class Destination(NamedTuple):
         """True where the task sends it to DRAM."""
         return self.dma is not None and not self.staged
 
-    def at(self, region: Region, dma: Dma | None = None) -> Result:
+    def at(self, region: Region, dma: Dma | None = None) -> Destination:
         """The same at another place in L2, and in DRAM or not."""
-        return Result(dma, region, *self[2:])
+        return Destination(dma, region, *self[2:])
 
 
 NO_OPERAND, NO_DESTINATION = Operand(), Destination()
