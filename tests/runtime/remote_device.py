@@ -97,6 +97,7 @@ class Server:
         self.kill = kill
         self.calls = 0
         self.threads: list[threading.Thread] = []
+        self.starting = threading.Lock()
         self.path = path
         self.links: Counter[int] = Counter()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -119,7 +120,9 @@ class Server:
 
     def wait(self) -> None:
         """Until every process that called is gone and what it left is taken back."""
-        for thread in self.threads:
+        with self.starting:
+            threads = list(self.threads)
+        for thread in threads:
             thread.join()
 
     def _accept(self) -> None:
@@ -129,8 +132,9 @@ class Server:
             except OSError:
                 return
             thread = threading.Thread(target=self._serve, args=(link,), daemon=True)
-            self.threads.append(thread)
-            thread.start()
+            with self.starting:
+                self.threads.append(thread)
+                thread.start()
 
     def _serve(self, link: socket.socket) -> None:
         raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
