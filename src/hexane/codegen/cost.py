@@ -29,20 +29,20 @@ def dma_bytes(plan: Plan) -> int:
     """Bytes that the task moves between DRAM and the engine, kernel streams included."""
     reduced = plan.kind.reduces
     total = 0
-    if plan.source.dma is not None and not plan.source.staged:
+    if plan.source.transfer is not None:
         read = read_extents(plan, plan.source.broadcast)
-        total += _source_bytes(plan, plan.source.dma, read)
+        total += _source_bytes(plan, plan.source.transfer, read)
         if reduced and plan.groups > 1:  # nothing is read while the last group is reduced
-            total += _source_bytes(plan, plan.source.dma, read._replace(g=1))
+            total += _source_bytes(plan, plan.source.transfer, read._replace(g=1))
     if plan.second.dma is not None:
         second = read_extents(plan, plan.second.broadcast)
         total += _constant_rows(plan) if plan.second.transposed else _source_bytes(plan, plan.second.dma, second)
-    if plan.result.dma is not None and not plan.result.staged:
+    if plan.result.transfer is not None:
         extents = result_of(plan, 0).extents
         if plan.result.transposed:
             g, d, c, h, w = extents
             extents = Extents(1, 1, c, h, g * d * w)
-        total += bursts(plan.result.dma, extents)
+        total += bursts(plan.result.transfer, extents)
     if plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total

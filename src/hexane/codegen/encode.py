@@ -125,9 +125,8 @@ def _l2(plan: Plan, values: Fields) -> None:
 
 def operand_by_dma(plan: Plan) -> Dma | None:
     """The operand whose element width and interleave L2 is told: source 1 by DMA, else source 2."""
-    if plan.source.moves and plan.reads.type is not SourceType.RESIDENT:
-        return plan.source.dma
-    return plan.second.dma
+    source = None if plan.reads.type is SourceType.RESIDENT else plan.source.transfer
+    return plan.second.dma if source is None else source
 
 
 def _region_fields(base: str, strides: str) -> tuple[str, ...]:
@@ -176,7 +175,7 @@ def kernel_format(coding: KernelFormat, values: Fields) -> None:
 
 def waits_for_writer(plan: Plan) -> bool:
     """True where a source comes from DRAM as an earlier task left it: the first source's DMA says so for both."""
-    first = plan.source.moves and plan.source.hint.after_task
+    first = plan.source.transfer is not None and plan.source.hint.after_task
     return first or (plan.second.dma is not None and plan.second.hint.after_task)
 
 

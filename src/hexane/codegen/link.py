@@ -401,7 +401,7 @@ class Linker:
 
 def _sources(plan: Plan) -> list[tuple[str, Dma]]:
     """The sources of a task that it brings from DRAM, by side."""
-    walks = ((SOURCE, None if plan.source.staged else plan.source.dma), (SECOND, plan.second.dma))
+    walks = ((SOURCE, plan.source.transfer), (SECOND, plan.second.dma))
     return [(side, dma) for side, dma in walks if dma is not None]
 
 

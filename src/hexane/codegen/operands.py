@@ -85,13 +85,13 @@ def _turned(extents: Extents, transposed: bool) -> Extents:
 
 
 def _source(plan: Plan, index: int) -> TaskOperand:
-    by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM) and not plan.source.staged
+    by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
     return TaskOperand(
         index,
         SOURCE,
         _turned(read_extents(plan, plan.source.broadcast), plan.source.transposed),
         plan.source.element.bytes,
-        plan.source.dma if by_dma else None,
+        plan.source.transfer if by_dma else None,
         plan.source.region,
         plan.reads.type is SourceType.DMA_STREAM,
     )
@@ -121,7 +121,7 @@ def result_of(plan: Plan, index: int) -> TaskOperand:
         RESULT,
         _turned(extents, plan.out_trans or plan.result.transposed),
         plan.result.element.bytes,
-        None if plan.result.staged else plan.result.dma,
+        plan.result.transfer,
         plan.result.region,
         plan.writes.type is ResultType.DMA_STREAM,
     )

@@ -156,9 +156,9 @@ class Operand(NamedTuple):
     staged: bool = False
 
     @property
-    def moves(self) -> bool:
-        """True where the task brings it from DRAM."""
-        return self.dma is not None and not self.staged
+    def transfer(self) -> Dma | None:
+        """The walk by which the task brings it from DRAM, if it does."""
+        return None if self.staged else self.dma
 
     def at(self, region: Region, dma: Dma | None = None) -> Operand:
         """The same at another place in L2, and in DRAM or not."""
@@ -180,9 +180,9 @@ class Destination(NamedTuple):
     staged: bool = False
 
     @property
-    def moves(self) -> bool:
-        """True where the task sends it to DRAM."""
-        return self.dma is not None and not self.staged
+    def transfer(self) -> Dma | None:
+        """The walk by which the task sends it to DRAM, if it does."""
+        return None if self.staged else self.dma
 
     def at(self, region: Region, dma: Dma | None = None) -> Destination:
         """The same at another place in L2, and in DRAM or not."""

@@ -27,7 +27,7 @@ NUMBERS = {kind: PE_KIND.value(kind) or 0 for kind in PeKind}
 def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     """Facts of the task of this plan on this generation, as far as its cost goes."""
     neural = plan.unit == "NE"
-    staged_result = plan.result.dma is None or plan.result.staged
+    staged_result = plan.result.transfer is None
     kernel = plan.kernel if neural else None
     alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
     after = plan.reads.after
@@ -78,7 +78,7 @@ def _stored(plan: Plan) -> str:
 
 
 def _read_bytes(plan: Plan) -> float | None:
-    first, second = plan.source.moves, plan.second.dma is not None
+    first, second = plan.source.transfer is not None, plan.second.dma is not None
     if not first and not second:
         return None
     total = prod(read_extents(plan, plan.source.broadcast)) if first else 0

@@ -87,11 +87,11 @@ def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
     A kernel taller than its step reads rows of the border too.
     """
     total = 0
-    if plan.source.dma is not None and not plan.source.staged:
+    if plan.source.transfer is not None:
         rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.sy + plan.kh)
-        total += bursts(plan.source.dma, Extents(plan.groups, 1, plan.c, rows, plan.w))
-    if plan.result.dma is not None and not plan.result.staged:
-        total += bursts(plan.result.dma, result_of(plan, 0).extents)
+        total += bursts(plan.source.transfer, Extents(plan.groups, 1, plan.c, rows, plan.w))
+    if plan.result.transfer is not None:
+        total += bursts(plan.result.transfer, result_of(plan, 0).extents)
     if total and not alone and plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total
@@ -111,14 +111,14 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
         return plan.but(small_source=True, shape=(s, s, s))
     if plan.kernel_format.binary:
         return plan.but(shape=(0, 0, 0))  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
-    by_dma = plan.source.moves
+    by_dma = plan.source.transfer is not None
     if (
         plan.out_trans
         and plan.unicast
         and by_dma
         and not (target.choices.shared_inputs and plan.source.element is Element.UINT8)
     ):
-        interleaved = plan.result.dma is not None and plan.result.dma.interleave > 1 and not plan.result.staged
+        interleaved = plan.result.transfer is not None and plan.result.transfer.interleave > 1
         return plan.but(shape=transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved))
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
@@ -146,7 +146,7 @@ def _stacks(target: Target, plan: Plan) -> bool:
         return False
     if plan.cores_log2 == MOST_CORES_LOG2 or plan.source.element is not Element.FP16 or plan.groups > 1:
         return False
-    leaves = plan.result.moves
+    leaves = plan.result.transfer is not None
     return leaves or (plan.cores_log2 > 0 and plan.mac.nonlinear is NeNonlinear.TABLE)
 
 

@@ -23,9 +23,9 @@ LARGEST_INPUT = 1 << 32
 def read_inputs(image: Image, options: Iterable[str], *, raw: bool = False) -> dict[str, np.ndarray]:
     """``name=path`` options (``path`` alone for a single input) to arrays; .npy files (``raw``: any file's bytes)."""
     inputs = {}
-    names = [surface.label for surface in image.surfaces if surface.role == "input"]
     for option in options:
-        option = f"{names[0]}={option}" if len(names) == 1 and "=" not in option else option
+        if len(image.inputs) == 1 and "=" not in option:
+            option = f"{image.inputs[0].label}={option}"
         name, equals, path = option.partition("=")
         if not equals or not name or not path:
             raise UsageError(f"{option!r} is not NAME=FILE", where="--input")
@@ -43,14 +43,13 @@ def drawn_inputs(image: Image, seed: int) -> dict[str, np.ndarray]:
     if seed < 0:
         raise UsageError(f"{seed} is no seed", where="--random", hint="a whole number from 0 on")
     rng, arrays = np.random.default_rng(seed), {}
-    for surface in image.surfaces:
-        if surface.role == "input":
-            dtype = np.dtype(surface.dtype)
-            if dtype.kind == "f":
-                arrays[surface.label] = rng.standard_normal(surface.shape).astype(dtype)
-            else:
-                limits = np.iinfo(dtype)
-                arrays[surface.label] = rng.integers(limits.min, limits.max, surface.shape, dtype, endpoint=True)
+    for surface in image.inputs:
+        dtype = np.dtype(surface.dtype)
+        if dtype.kind == "f":
+            arrays[surface.label] = rng.standard_normal(surface.shape).astype(dtype)
+        else:
+            limits = np.iinfo(dtype)
+            arrays[surface.label] = rng.integers(limits.min, limits.max, surface.shape, dtype, endpoint=True)
     return arrays
 
 

@@ -42,15 +42,15 @@ def _tasks(number: int, segment: Segment, writers: dict[str, str]) -> tuple[list
     for index, plan in enumerate(segment.plans):
         name = f"{number}.{index}"
         nodes.append(f"{_quoted(name)} [label={_quoted(chr(10).join(_facts(index, plan)))}];")
-        for walk, region in ((plan.source.dma, plan.source.region), (plan.second.dma, plan.second.region)):
-            if walk is not None and not (plan.source.staged and walk is plan.source.dma):
+        for walk, region in ((plan.source.transfer, plan.source.region), (plan.second.dma, plan.second.region)):
+            if walk is not None:
                 edges += _edge(writers, walk.buffer.name, name, constant=walk.buffer.space is Space.CONST)
             elif region.base in in_l2:
                 edges.append(f"{_quoted(in_l2[region.base])} -> {_quoted(name)} [style=dashed, label=L2];")
         if plan.kernel is not None and plan.kernel.source is not None:
             edges += _edge(writers, plan.kernel.source.name, name)
-        if plan.result.dma is not None and not plan.result.staged:
-            writers[plan.result.dma.buffer.name] = name
+        if plan.result.transfer is not None:
+            writers[plan.result.transfer.buffer.name] = name
         else:
             in_l2[plan.result.region.base] = name
     return nodes, edges

@@ -250,7 +250,7 @@ class _Zone:
             for i in range(value.first, value.last):
                 plan = plans[i]
                 if not plan.holds and not plan.result.staged:  # a staging producer ends a group, its pair follows
-                    plans[i] = plans[i].but(holds=True)
+                    plans[i] = plan.but(holds=True)
 
 
 def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:

@@ -77,8 +77,8 @@ def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
     macs = plan.macs * rows.height // plan.hout
-    piece = plan.reading(dma=src).against(dma=src2).writing(dma=dst).but(macs=macs, read_rows=0)
-    piece = piece.but(h=source.height, hout=rows.height, tile=rows.height)
+    piece = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
+    piece = piece.but(macs=macs, read_rows=0, h=source.height, hout=rows.height, tile=rows.height)
     if plan.unit == "PE":
         return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))
     piece = piece.but(py=max(0, plan.py - rows.first * plan.sy))

@@ -90,9 +90,12 @@ def _product(
             source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
         plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
-        plan = plan.but(ocg=ceil_log2(lanes), cores_log2=min(4, ceil_log2(ceil_div(m, lanes))))
-        plan = plan.but(kernel=replace(kernel, offset=kernel.offset + first * kernel.group_stride))
-        plan = plan.writing(dma=_rows(y).moved(first * y.plane)).but(macs=each * m * n * k)
+        plan = plan.writing(dma=_rows(y).moved(first * y.plane)).but(
+            ocg=ceil_log2(lanes),
+            cores_log2=min(4, ceil_log2(ceil_div(m, lanes))),
+            kernel=replace(kernel, offset=kernel.offset + first * kernel.group_stride),
+            macs=each * m * n * k,
+        )
         last = first == batch - each
         if region is not None:
             plan = tasks.choose_shape(fragment.target, plan, weighted=True)
@@ -185,8 +188,8 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     plan, end = tasks.ne_source(fragment.target, plan, start, after=after)
     plan = tasks.stays(plan, region, after=after)
     if staging is not None and staging.unit == "PE":
-        plan = plan.but(reads=plan.reads.waiting(hazard(start, end, staging)))
-        plan = plan.but(writes=plan.writes.waiting(hazard(0, start, staging)))
+        waits = hazard(start, end, staging), hazard(0, start, staging)
+        plan = plan.but(reads=plan.reads.waiting(waits[0]), writes=plan.writes.waiting(waits[1]))
     elif staging is not None:
         plan = plan.but(reads=plan.reads.waiting(After.NE_RESULT))
     fragment.add(plan)

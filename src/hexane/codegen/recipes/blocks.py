@@ -264,8 +264,12 @@ def dense_block(
     part = product.rows(block)
     cin, coded = part.k, part.weights
     plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
-    plan = plan.but(mac=MAC_CONV.biased(part.bias is not None), cores_log2=block.cores_log2)
-    plan = plan.but(macs=block.count * cin * width * height, acc_bias=part.uniform)
+    plan = plan.but(
+        mac=MAC_CONV.biased(part.bias is not None),
+        cores_log2=block.cores_log2,
+        macs=block.count * cin * width * height,
+        acc_bias=part.uniform,
+    )
     plan = apply(part.epilogue, plan)
     head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
     small = is_small_source(target, width, height, align(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))

@@ -133,8 +133,9 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             second_at = base + size
         fragment.add(plan)
         product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
-        product = product.reading(broadcast=Axes.H if by_row else Axes.NONE)
-        product = product.reading(transposed=not by_row, dma=operand.dma()).writing(transposed=not by_row)
+        repeated = Axes.H if by_row else Axes.NONE
+        product = product.reading(broadcast=repeated, transposed=not by_row, dma=operand.dma())
+        product = product.writing(transposed=not by_row)
         product, end = tasks.pe_source(product, second_at, after=After.NOTHING)
         product = product.reading(region=mask, dma=None).against(region=product.source.region, dma=product.source.dma)
         if i == 0:

@@ -60,10 +60,10 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
         if before is not None:
             stays["source"], region = before
             plan = plan.reading(dma=None, region=region).but(
-                reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING)
+                reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING),
+                shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16,
+                power_category=IN_BYTES if i < last else 0,
             )
-            plan = plan.but(shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16)
-            plan = plan.but(power_category=IN_BYTES if i < last else 0)
         if i < last:
             region = _kept(plan, plans[i + 1], BYTES_TO_BYTES if i + 1 < last else BYTES_TO_FP16)
             stay = stays["result"] = ChainStay(plan.hout * region.row, plan.hout * plan.cout * plan.wout)

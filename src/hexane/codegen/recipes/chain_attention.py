@@ -140,10 +140,9 @@ def row_softmax(work: ChainWork, op: Op) -> None:
 
     def reduce(operation: Planar, after: After) -> ChainStay:
         plan = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, patch=pe_patch(k, 1, operands=1))
-        plan = plan.writing(transposed=turns)
         plan = (
             plan.reading(region=region)
-            .writing(region=values)
+            .writing(region=values, transposed=turns)
             .but(pad_lowest=operation is MAXIMUM, reads=Reads(after=after))
         )
         stay = ChainStay(values.row, 2 * m, VECTOR)
@@ -164,8 +163,8 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     work.chain.add(power, source=before, result=place)
     total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
     scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
-    scale = scale.reading(broadcast=Axes.W, transposed=turns).but(patch=pe_patch(k, 1, operands=2))
-    scale = scale.reading(region=values).against(region=region).but(reads=Reads(after=After.FOLLOWS_PE))
+    scale = scale.reading(broadcast=Axes.W, transposed=turns, region=values).against(region=region)
+    scale = scale.but(patch=pe_patch(k, 1, operands=2), reads=Reads(after=After.FOLLOWS_PE))
     stays: dict[str, Use] = {"source": total, "source2": place}
     if product.arg("y") in work.matrices:
         out.kernel = kernel_walk(work, m, k)

@@ -147,9 +147,8 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
         channels = slice(block.first, block.first + block.count)
         plan = conv.plan(n)
         plan = plan.writing(dma=y.dma(n * y.batch + block.first * y.plane)).but(
-            cout=block.count, cores_log2=block.cores_log2
+            cout=block.count, cores_log2=block.cores_log2, macs=block.count * taps * y.h * y.w
         )
-        plan = plan.but(macs=block.count * taps * y.h * y.w)
         part = replace(
             conv,
             weights=weights.rows(block.first, block.count),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
     """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
-    plan = plan.reading(dma=_walk(a, out)).against(dma=_walk(b, out)).writing(dma=out.dma())
-    plan = plan.reading(broadcast=axes_of_one(a, out)).against(broadcast=axes_of_one(b, out))
+    plan = plan.reading(dma=_walk(a, out), broadcast=axes_of_one(a, out))
+    plan = plan.against(dma=_walk(b, out), broadcast=axes_of_one(b, out)).writing(dma=out.dma())
     plan = plan.but(patch=pe_patch(out.w, out.h, operands=2))
     source, end = _region(a, 0, plan)
     if plan.second.broadcast is Axes.W and fragment.target.choices.plain_columns:

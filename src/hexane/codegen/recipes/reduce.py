@@ -328,8 +328,8 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         turn, _ = tasks.ne_source(fragment.target, turn, size)
         if staged:
             line = align(2 * x.c, 64)
-            turn = turn.writing(dma=Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line))
-            turn = turn.writing(staged=True)
+            walk = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
+            turn = turn.writing(dma=walk, staged=True)
         turn = fragment.stay(turn, region)
         plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation)
         plan = plan.writing(transposed=True).but(final=kind.factor(x.c))

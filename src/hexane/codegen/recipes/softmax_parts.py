@@ -210,10 +210,9 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     ring = base + x.h * strip.row
     window = x.c * 4 * l2.UNIT
     source = Region(ring, 4 * l2.UNIT, window + l2.pe_pad(window, 4 * l2.UNIT), window, window)
-    minus = minus.reading(dma=x.dma(), region=source).but(reads=tasks.by_dma(After.PE_RESULT))
-    minus = minus.against(region=Region(0, 16, step, step)).writing(region=strip).but(writes=Writes(ResultType.STRIPS))
-    minus = minus.but(holds=True, streams=True)
-    fragment.add(minus)
+    minus = minus.reading(dma=x.dma(), region=source).against(region=Region(0, 16, step, step)).writing(region=strip)
+    reads, writes = tasks.by_dma(After.PE_RESULT), Writes(ResultType.STRIPS)
+    fragment.add(minus.but(reads=reads, writes=writes, holds=True, streams=True))
     line = align(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
@@ -231,8 +230,8 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     fragment.stay(sums, values, after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.W))
     scale = scale.against(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes)).writing(dma=y.dma())
-    scale = scale.reading(region=Region(0, 16, step, step)).but(patch=pe_patch(x.w, x.h, operands=2))
-    scale = scale.but(reads=Reads(after=After.PE_RESULT))
+    scale = scale.reading(region=Region(0, 16, step, step))
+    scale = scale.but(patch=pe_patch(x.w, x.h, operands=2), reads=Reads(after=After.PE_RESULT))
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     fragment.need_room(base + 2 * x.h * (block + 2 * l2.UNIT), f"softmax over a map of {x.c} x {x.h} x {x.w}")

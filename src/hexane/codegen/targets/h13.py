@@ -124,8 +124,8 @@ class H13(Target):
         values["Header[6].TSR"] = values["Header[6].TSE"] = ends
         values["Header[6].SPC"], values["Header[6].DPC"] = plan.source.staged, plan.result.staged
         values["Header[6].TDE"] = plan.dtid is not None
-        values["Header[6].SrcLoc"] = (plan.source.moves) or plan.second.dma is not None
-        values["Header[6].DstLoc"] = plan.result.moves
+        values["Header[6].SrcLoc"] = plan.source.transfer is not None or plan.second.dma is not None
+        values["Header[6].DstLoc"] = plan.result.transfer is not None
         for channel, enable, dma in (
             ("RBase0", "RBE0", plan.source.dma),
             ("RBase1", "RBE1", plan.second.dma),

@@ -112,7 +112,7 @@ class Later(Packed):
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
-        if plan.result.dma is not None and not plan.result.staged:
+        if plan.result.transfer is not None:
             values["TileDMADst.DMAConfig.CrH"] = self.writer
 
     def duration(self, plan: Plan) -> int:

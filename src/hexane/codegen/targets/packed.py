@@ -71,13 +71,13 @@ class Packed(Target):
                 values[f"L2.SourceCfg.{name}"] = values[f"L2.ResultCfg.{name}"] = 0
 
     def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        if plan.source.dma is not None and not plan.source.staged:
-            self.source(plan.source.dma, plan.source.hint, "", values)
+        if plan.source.transfer is not None:
+            self.source(plan.source.transfer, plan.source.hint, "", values)
             if plan.source.element is Element.INT8:
                 values["TileDMASrc.Fmt.MemFmt"] = "signed8"
             addresses[SOURCE] = (
-                self.slot(plan.source.dma, places),
-                plan.source.dma.offset + places.offset(plan.source.dma.buffer),
+                self.slot(plan.source.transfer, places),
+                plan.source.transfer.offset + places.offset(plan.source.transfer.buffer),
             )
         if plan.second.dma is not None:
             self.source(plan.second.dma, plan.second.hint, "Src2", values)
