@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import Generation
 from hexane.isa.granules import UNIT
-from hexane.lowering.fusion import factor_of, follows, only_user
+from hexane.lowering.fusion import factor_of, follows
 from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def mask_of(attention: Attention) -> Value | None:
 def split_heads(value: Value) -> tuple[Op, ...]:
     """The reshape and transpose that made heads [1, H, S, D] of rows [1, S, H D], where nothing else uses them."""
     turn = value.op
-    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != SPLIT_HEADS or only_user(value) is None:
+    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != SPLIT_HEADS or value.only_user is None:
         return ()
     source_op = turn.arg("x").op
-    if source_op is None or source_op.type != "reshape" or only_user(source_op.output) is not turn:
+    if source_op is None or source_op.type != "reshape" or source_op.output.only_user is not turn:
         return ()
     rows = source_op.arg("x")
     batch, tokens, heads, dims = source_op.output.shape
@@ -154,7 +154,7 @@ def split_heads(value: Value) -> tuple[Op, ...]:
 def turned_heads(value: Value) -> Op | None:
     """The transpose that made heads [1, H, S, D] of [1, H, D, S], where nothing else uses them."""
     turn = value.op
-    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != LAST_TWO or only_user(value) is None:
+    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != LAST_TWO or value.only_user is None:
         return None
     x = turn.arg("x")
     return turn if len(x.shape) == 4 and x.shape[0] == 1 and not x.is_constant else None
@@ -180,4 +180,4 @@ def uses_of(op: Op) -> Iterator[Op]:
         yield current
         if current.type not in ("reshape", "transpose"):
             return
-        current = only_user(current.output)
+        current = current.output.only_user

@@ -17,7 +17,6 @@ from hexane.chips import Generation
 from hexane.errors import UnsupportedError
 from hexane.graph import Op, Value
 from hexane.lowering.affine import BYTES, affine_of
-from hexane.lowering.fusion import only_user
 from hexane.lowering.weights import Stream, stream_of
 from hexane.lowering.windows import NATIVE_WIDTH, window_of
 
@@ -44,7 +43,7 @@ def byte_product(op: Op, generation: Generation) -> ByteProduct | None:
     source = op.arg("x").op if op.type == "conv" else None
     if source is None or source.type != "dequantize" or source.inputs["input"].dtype not in BYTES:
         return None
-    if only_user(source.output) is not op:
+    if source.output.only_user is not op:
         return None  # the pass `bytes_of_convolutions` gives every convolution a dequantised map of its own
     if source.inputs["input"].is_constant or op.output.dtype != "fp16" or not _plain(op):
         return None

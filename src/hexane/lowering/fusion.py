@@ -28,14 +28,9 @@ CUT_RUNS = "results that end a run of fused ops early"
 """Metadata of a segment's graph: the results of sums behind which the compiler wrote a bias or factor as its own op."""
 
 
-def only_user(value: Value) -> Op | None:
-    """The single op that uses a value, None when there are others or the value leaves its block."""
-    return value.only_user
-
-
 def follows(op: Op, *types: str) -> Op | None:
     """The only user of the op's result, when it is one of these types."""
-    user = only_user(op.output)
+    user = op.output.only_user
     return user if user is not None and user.type in types else None
 
 
@@ -78,7 +73,7 @@ def fused_ops(op: Op, on: Transformations) -> tuple[Op, ...]:
         last = product
     function = follows(last, "relu", *FUSED)
     if function is None and on.table_epilogues:
-        function = only_user(last.output)
+        function = last.output.only_user
         if function is not None and table_call(function) is None:
             function = None
     if function is not None and not (function.type == "exp" and len(run) > 1):

@@ -20,7 +20,7 @@ from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.isa.roles import SPELLED, roles_of
 from hexane.lowering.eight_bit import byte_product
-from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, only_user, sum_run
+from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, sum_run
 from hexane.lowering.transformations import Transformations, carried
 from hexane.lowering.weights import stream_of
 from hexane.numerics import reductions  # noqa: F401  declares its rules
@@ -143,7 +143,7 @@ class EngineEvaluation(Evaluation):
             self.on_engine.append(op)
             return (self._seen(op, canonical(np.asarray(largest, np.float16))),)
         if op.type == "dequantize":
-            user = only_user(op.output)
+            user = op.output.only_user
             if user is not None and byte_product(user, self.generation) is not None:
                 self._bytes[op.output] = self._stored(op.inputs["input"])
         if len(op.outputs) != 1 or not self._is_fp16(op):

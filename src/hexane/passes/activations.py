@@ -9,7 +9,6 @@ import numpy as np
 
 from hexane.graph.types import FLOATS
 from hexane.isa.numbers import LARGEST_HALF
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, known, number_of, operand_and_constant, sweep
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def _clip_from_pair(op: Op, b: GraphBuilder) -> Value | None:
     inner_op = outer[0].op
     other = "minimum" if op.type == "maximum" else "maximum"
     bound = number_of(outer[1])
-    if bound is None or inner_op is None or only_user(outer[0]) is not op:
+    if bound is None or inner_op is None or outer[0].only_user is not op:
         return None
     if inner_op.type == "relu" and op.type == "minimum" and bound >= 0:
         return b.clip(x=inner_op.inputs["x"], alpha=0.0, beta=bound)
@@ -103,7 +102,7 @@ def _scaled_relu6(op: Op, b: GraphBuilder) -> Value | None:
         return None
     factor = 1 / number if op.type == "real_div" else number
     inner = pair[0].op
-    if abs(factor * 6 - 1) > 1e-3 or only_user(pair[0]) is not op or op.output.shape != pair[0].shape:
+    if abs(factor * 6 - 1) > 1e-3 or pair[0].only_user is not op or op.output.shape != pair[0].shape:
         return None
     if inner.type == "relu6":
         return _hard_sigmoid_of(inner, b)
@@ -111,7 +110,7 @@ def _scaled_relu6(op: Op, b: GraphBuilder) -> Value | None:
         return None
     for gate, x in (("x", "y"), ("y", "x")):
         relu6 = inner.inputs[gate].op
-        if relu6 is not None and relu6.type == "relu6" and only_user(inner.inputs[gate]) is inner:
+        if relu6 is not None and relu6.type == "relu6" and inner.inputs[gate].only_user is inner:
             return b.mul(x=inner.inputs[x], y=_hard_sigmoid_of(relu6, b))
     return None
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.attention import Attention, Sizes, attention_from, mask_of
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import is_static, sweep
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def operands_of_attention(function: Function, compilation: Compilation) -> Opera
 def _moves_behind_product(value: Value) -> set[Op]:
     """The moves that make a value of the rows of a linear layer, where nothing else uses them."""
     moves: set[Op] = set()
-    while value.op is not None and only_user(value) is not None:
+    while value.op is not None and value.only_user is not None:
         if value.op.type in ("linear", "matmul"):
             return moves
         if value.op.type not in ("reshape", "transpose", "squeeze", "expand_dims", "pad"):

@@ -13,7 +13,6 @@ import numpy as np
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.attention import attention_from
-from hexane.lowering.fusion import only_user
 from hexane.passes.attention import square_up
 from hexane.passes.rewriting import array_of, as_dtype, is_static, known, sweep
 
@@ -65,7 +64,7 @@ def drop_biases(function: Function, compilation: Compilation) -> int:
 def _layer_behind(value: Value) -> tuple[Op, list[Op]] | None:
     """The linear layer whose rows, moved only, are a value, and the moves in order."""
     moves: list[Op] = []
-    while value.op is not None and only_user(value) is not None and is_static(value):
+    while value.op is not None and value.only_user is not None and is_static(value):
         op = value.op
         if op.type == "linear":
             return (op, moves[::-1]) if _has_bias(op) else None
@@ -102,7 +101,7 @@ def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray
     order = np.broadcast_to(order[..., :1, :], result.output.shape)
     value = result.output
     while True:
-        user = only_user(value)
+        user = value.only_user
         if user is None or len(user.outputs) != 1 or not is_static(user.output):
             return None
         if user.type == "linear":

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.lowering.fusion import factor_of, only_user
+from hexane.lowering.fusion import factor_of
 from hexane.passes.feature_sums import inverse_root, mean, mean_squares
 from hexane.passes.rewriting import array_of, as_dtype
 
@@ -187,7 +187,7 @@ class ColumnWriter:
             result = inverse_root(x, number, b)
             value: Value | None = op.output
             while value is not None and value.op is not last:
-                user = only_user(value)
+                user = value.only_user
                 assert user is not None  # one behind the other
                 self.analysis.done[user] = result
                 value = user.output
@@ -211,7 +211,7 @@ class ColumnWriter:
         return (added, user) if user is not None and user.type == "rsqrt" and has_no_epsilon(user) else None
 
     def _next(self, op: Op) -> Op | None:
-        user = only_user(op.output)
+        user = op.output.only_user
         return user if user in self.chosen else None
 
     def _binary(self, op: Op) -> Value:

@@ -12,7 +12,6 @@ import numpy as np
 
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES, SAME_VALUES, Trait
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import known
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Analysis:
         op = value.op
         if op is None or op.type != "transpose" or not known(op.arg("perm")):
             return False
-        return _swaps_last(op) and only_user(value) is not None
+        return _swaps_last(op) and value.only_user is not None
 
 
 def _swaps_last(op: Op) -> bool:

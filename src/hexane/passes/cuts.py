@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hexane.graph.rewrite import remove_dead
-from hexane.lowering.fusion import only_user
 from hexane.lowering.limits import GRID
 from hexane.passes.padding import pad_of
 from hexane.passes.rewriting import is_static, known, sweep
@@ -44,7 +43,7 @@ def _range(op: Op) -> list[tuple[int, int]] | None:
 def _moved(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
     inner, bounds = x.op, _range(op)
-    if inner is None or bounds is None or only_user(x) is not op or not bounds:
+    if inner is None or bounds is None or x.only_user is not op or not bounds:
         return None
     if inner.type == "slice_by_size":
         first = _range(inner)

@@ -11,7 +11,7 @@ from hexane.graph.ops.conv import conv_geometry
 from hexane.graph.registry import has, with_trait
 from hexane.graph.rewrite import remove_dead
 from hexane.graph.traits import ELEMENTWISE, MOVES
-from hexane.lowering.fusion import SUMS, is_epilogue, only_user
+from hexane.lowering.fusion import SUMS, is_epilogue
 from hexane.lowering.groups import dense, is_loop
 from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
 
@@ -42,7 +42,7 @@ def lift_functions(function: Function, compilation: Compilation) -> int:
 def _lifted(op: Op, b: GraphBuilder) -> Value | None:
     source = op.inputs["x"]
     move = source.op
-    if move is None or only_user(source) is not op or source.dtype not in ("fp16", "fp32") or not is_static(source):
+    if move is None or source.only_user is not op or source.dtype not in ("fp16", "fp32") or not is_static(source):
         return None
     if not is_epilogue(op):
         return None
@@ -65,7 +65,7 @@ def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
         return None
     source, number, _ = pair
     move = source.op
-    if move is None or not has(move, MOVES) or only_user(source) is not op or not is_static(source):
+    if move is None or not has(move, MOVES) or source.only_user is not op or not is_static(source):
         return None
     if source.dtype not in ("fp16", "fp32") or op.output.shape != source.shape:
         return None
@@ -81,7 +81,7 @@ def _again(op: Op, x: Value, b: GraphBuilder) -> Value:
 
 def _ends_in_sum(value: Value, user: Op) -> bool:
     """True where a value that one op uses comes from a sum by way of moves only."""
-    while value.op is not None and only_user(value) is user:
+    while value.op is not None and value.only_user is user:
         if value.op.type in SUMS:
             return True
         if not has(value.op, MOVES):
@@ -91,7 +91,7 @@ def _ends_in_sum(value: Value, user: Op) -> bool:
 
 
 def _takes_relu(value: Value, user: Op) -> bool:
-    return value.op is not None and only_user(value) is user and value.op.type in BEFORE_RELU
+    return value.op is not None and value.only_user is user and value.op.type in BEFORE_RELU
 
 
 # -- shuffles of channels ----------------------------------------------------------------------------------------------
@@ -149,4 +149,4 @@ def _shuffled(op: Op, b: GraphBuilder, limits: Generation) -> Value | None:
 
 def _feeds(value: Value, op: Op) -> bool:
     """True where an op is all that uses a value."""
-    return only_user(value) is op
+    return value.only_user is op

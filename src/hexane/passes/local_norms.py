@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.isa.numbers import LARGEST_HALF
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import as_dtype
 
 if TYPE_CHECKING:
@@ -163,10 +162,10 @@ def _scaled(x: Value, user: Op, factor: float, b: GraphBuilder) -> Value:
     """x times a power of two, behind the convolution that x comes from where only the norm sees the difference."""
     chain: list[Op] = []
     value, reader = x, user
-    while value.op is not None and value.op.type in HOMOGENEOUS and only_user(value) is reader:
+    while value.op is not None and value.op.type in HOMOGENEOUS and value.only_user is reader:
         chain.append(value.op)
         reader, value = value.op, value.op.inputs["x"]
-    if value.op is None or value.op.type != "conv" or only_user(value) is not reader:
+    if value.op is None or value.op.type != "conv" or value.only_user is not reader:
         return b.mul(x=x, y=factor)
     result: Value = b.mul(x=value, y=factor)
     for op in reversed(chain):

@@ -9,7 +9,6 @@ import numpy as np
 
 from hexane.graph.registry import has
 from hexane.graph.traits import CONVOLVES
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, number_of, operand_and_constant, sweep
 from hexane.passes.scaling import scaled
 
@@ -43,7 +42,7 @@ def _mean(op: Op, b: GraphBuilder) -> Value | None:
         return None
     x, constant, is_first = operands
     total, factor = operands[0].op, number_of(constant)
-    if factor is None or only_user(x) is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
+    if factor is None or x.only_user is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
         return None
     shape, axes = total.inputs["x"].shape, _axes(total)
     if any(shape[axis] is None for axis in axes):
@@ -117,13 +116,13 @@ def _is_variance(op: Op, centred: Value, axes: list[int]) -> bool:
 def _affine(op: Op, b: GraphBuilder) -> Value | None:
     """layer_norm(x) * gamma + beta over the last axes, both constant, goes into the norm."""
     outer = operand_and_constant(op)
-    if outer is None or outer[0].op is None or outer[0].op.type != "mul" or only_user(outer[0]) is not op:
+    if outer is None or outer[0].op is None or outer[0].op.type != "mul" or outer[0].only_user is not op:
         return None
     inner = operand_and_constant(outer[0].op)
     if inner is None or inner[0].op is None or inner[0].op.type != "layer_norm":
         return None
     norm = inner[0].op
-    if only_user(inner[0]) is not outer[0].op or "gamma" in norm.inputs or "beta" in norm.inputs:
+    if inner[0].only_user is not outer[0].op or "gamma" in norm.inputs or "beta" in norm.inputs:
         return None
     x = norm.inputs["x"]
     rank = len(x.shape)
@@ -175,7 +174,7 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     shift = -mean * scale if beta is None else beta - mean * scale
     shift = np.broadcast_to(shift, (channels,))
     source = x.op
-    if source is not None and has(source, CONVOLVES) and only_user(x) is op:
+    if source is not None and has(source, CONVOLVES) and x.only_user is op:
         folded = scaled(source, scale, shift, b)
         if folded is not None:
             return folded

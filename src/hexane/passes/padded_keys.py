@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.lowering.attention import Attention, Sizes, mask_of
-from hexane.lowering.fusion import only_user
 from hexane.passes.attention import square_up, usual_form
 from hexane.passes.rewriting import as_dtype, known, sweep
 from hexane.rounding import align
@@ -80,8 +79,8 @@ def _mask(attention: Attention, shape: tuple[int, int], more: int, b: GraphBuild
 def _more_tokens(value: Value, more: int, axis: int, b: GraphBuilder) -> Value:
     """Heads with rows of zeros behind their tokens; rows that only moves lead from get them before the moves."""
     turn = value.op
-    cut = None if turn is None or turn.type != "transpose" or only_user(value) is None else turn.inputs["x"].op
-    if turn is not None and cut is not None and cut.type == "reshape" and only_user(cut.output) is turn:
+    cut = None if turn is None or turn.type != "transpose" or value.only_user is None else turn.inputs["x"].op
+    if turn is not None and cut is not None and cut.type == "reshape" and cut.output.only_user is turn:
         rows, (images, tokens, heads, dims) = cut.inputs["x"], cut.output.shape
         whole = images == 1 and tuple(rows.shape[-2:]) == (tokens, heads * dims) and known(turn.arg("perm"))
         if whole and len(rows.shape) <= 3 and list(turn.arg("perm")).index(1) == 4 + axis:

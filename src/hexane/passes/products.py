@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, with_trait
 from hexane.graph.traits import ELEMENTWISE, RESHAPES
-from hexane.lowering.fusion import only_user
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, sweep
 
@@ -99,7 +98,7 @@ def _sink(op: Op, b: GraphBuilder) -> Value | None:
     """f(reshape(x)) = reshape(f(x)): so that the next layer sees the map again."""
     x = op.inputs["x"]
     source = _flattened(x)
-    if source is None or only_user(x) is not op or x.shape != op.output.shape:
+    if source is None or x.only_user is not op or x.shape != op.output.shape:
         return None
     rest = {name: value for name, value in op.inputs.items() if name != "x"}
     return b.reshape(x=b.op(op.type, opset=op.opset, **rest, x=source), shape=list(op.output.shape))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.ops.conv import geometry_of
-from hexane.lowering.fusion import is_epilogue, only_user
+from hexane.lowering.fusion import is_epilogue
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
 from hexane.rounding import ceil_div
@@ -136,10 +136,10 @@ def keep_rows_as_channels(function: Function, compilation: Compilation) -> int:
 
 def _kept(op: Op, b: GraphBuilder, cores: int) -> Value | None:
     x = op.inputs["x"]
-    behind = x.op if is_epilogue(x.op) and only_user(x) is op else None
+    behind = x.op if is_epilogue(x.op) and x.only_user is op else None
     whole = x if behind is None else behind.inputs["x"]
     user = op if behind is None else behind
-    pair = _rows_as_channels(whole) if only_user(whole) is user else None
+    pair = _rows_as_channels(whole) if whole.only_user is user else None
     if pair is None:
         return None
     source, r = pair
@@ -158,7 +158,7 @@ def _rows_as_channels(x: Value) -> tuple[Value, int] | None:
     if turn is None or turn.type != "transpose" or not known(turn.arg("perm")) or tuple(turn.arg("perm")) != TURN:
         return None
     apart = turn.inputs["x"].op
-    if apart is None or apart.type != "reshape" or only_user(apart.output) is not turn:
+    if apart is None or apart.type != "reshape" or apart.output.only_user is not turn:
         return None
     source = apart.inputs["x"]
     channels, r, rows, width = apart.output.shape

@@ -11,7 +11,6 @@ from hexane.graph.constants import Constant
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import PRODUCTS
 from hexane.graph.types import TensorType
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, float_of, operand_and_constant, per_channel, sweep
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _fold(op: Op, b: GraphBuilder, *, every: bool = False) -> Value | None:
     source = pair[0].op
     if source is None or not has(source, PRODUCTS) or "bias" not in spec_of(source).tensors:
         return None
-    if only_user(pair[0]) is not op:
+    if pair[0].only_user is not op:
         return None
     axis = channel_axis(source)
     shape = source.output.shape
@@ -90,7 +89,7 @@ def _rides_along(op: Op, source: Op, constant: Value) -> bool:
     follows it."""
     if op.type != "mul" or source.type == "conv_transpose" or any(extent != 1 for extent in constant.shape):
         return False
-    following = only_user(op.output)
+    following = op.output.only_user
     return following is None or following.type not in ("add", "sub", "mul", "real_div")
 
 

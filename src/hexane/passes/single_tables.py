@@ -8,7 +8,6 @@ import numpy as np
 
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.functions import SCALED
-from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
 from hexane.restrictions.forms import is_sixth
 
@@ -55,7 +54,7 @@ def _scaled(op: Op, b: GraphBuilder) -> Value | None:
         return None
     value, _, first = pair
     inner = value.op
-    if inner is None or only_user(value) is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
+    if inner is None or value.only_user is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
         return None
     scale, shift = 1.0, 0.0
     front = 1.0  # multiplies the inputs
@@ -88,12 +87,12 @@ def affine_maps(function: Function, compilation: Compilation) -> int:
 
 
 def _affine(op: Op, b: GraphBuilder) -> Value | None:
-    user = only_user(op.output)
+    user = op.output.only_user
     if user is not None and _step(user, op.output) is not None:
         return None  # the chain goes on
     steps: list[tuple[str, np.ndarray, bool]] = []
     value = op.output
-    while value.op is not None and (value is op.output or only_user(value) is not None):
+    while value.op is not None and (value is op.output or value.only_user is not None):
         pair = operand_and_constant(value.op) if value.op.type in LINEAR else None
         step = None if pair is None else _step(value.op, pair[0])
         if pair is None or step is None:
@@ -129,13 +128,13 @@ def batch_norms(function: Function, compilation: Compilation) -> int:
 def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     pair = operand_and_constant(op)
     product = None if pair is None else pair[0].op
-    if pair is None or product is None or product.type != "mul" or only_user(pair[0]) is not op:
+    if pair is None or product is None or product.type != "mul" or pair[0].only_user is not op:
         return None
     source = operand_and_constant(product)
     if source is None:
         return None
     before = source[0].op
-    if before is not None and before.type == "add" and only_user(source[0]) is product and _operand_of(before):
+    if before is not None and before.type == "add" and source[0].only_user is product and _operand_of(before):
         return None  # the product ends such a pair already
     outer, inner = _step(op, pair[0]), _step(product, source[0])
     if outer is None or inner is None or outer[1].size == inner[1].size == 1 or not inner[1].all():

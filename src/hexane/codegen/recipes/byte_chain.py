@@ -21,7 +21,7 @@ from hexane.codegen.recipes.quantise import byte_convolution
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.eight_bit import byte_product
-from hexane.lowering.fusion import only_user, sum_run
+from hexane.lowering.fusion import sum_run
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -36,8 +36,8 @@ def layers_of(op: Op, context: Context) -> list[tuple[Op, ...]]:
     """The convolutions from this one on, each with its ops, whose results are bytes that the next one alone reads."""
     layers = [sum_run(op, context.on)]
     while layers[-1][-1].type == "quantize":
-        pair = only_user(layers[-1][-1].output)
-        conv = None if pair is None or pair.type != "dequantize" else only_user(pair.output)
+        pair = layers[-1][-1].output.only_user
+        conv = None if pair is None or pair.type != "dequantize" else pair.output.only_user
         if pair is None or conv is None or conv.type != "conv" or byte_product(conv, context.limits) is None:
             return []
         layers.append((pair, *sum_run(conv, context.on)))

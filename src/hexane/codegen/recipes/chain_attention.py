@@ -21,7 +21,7 @@ from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, la
 from hexane.codegen.recipes.softmax import row_vector
 from hexane.codegen.recipes.softmax_parts import difference, exponential, lock, rows_as_channels
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, only_user
+from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def kernel_walk(work: ChainWork, outputs: int, inputs: int) -> Dma:
 
 def kernel_of_product(work: ChainWork, value: Value, m: int, n: int) -> tuple[Dma, bool] | None:
     """Scratch for a product by a constant whose result is nothing but a kernel, and True where it is turned."""
-    reader = only_user(value)
+    reader = value.only_user
     if reader is None or not is_scores(reader) or reader.arg("x") is reader.arg("y"):
         return None
     if reader.arg("x") is value and reader.arg("transpose_y"):
@@ -60,7 +60,7 @@ def delay_values(steps: list[tuple[Op, ...]]) -> None:
     for run in [run for run in steps if is_scores(run[0]) and not run[0].arg("transpose_y")]:
         values = run[0].arg("y")
         step = next(other for other in steps if other[-1].output is values)
-        if step[0].type in PRODUCTS and not is_scores(step[0]) and only_user(values) is run[0]:
+        if step[0].type in PRODUCTS and not is_scores(step[0]) and values.only_user is run[0]:
             steps.remove(step)
             steps.insert(steps.index(run), step)
 
@@ -130,7 +130,7 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     x, out = work.by_rows_of(op.arg("x")), work.result(op.output)
     if x.rows is None or x.rows.offset or x.view is not MatrixView.ROWS or x.rows.pitch != l2.channel_stride(x.k):
         raise UnsupportedError("softmax of other than scores in a chain", code=Reason.LAYOUT)
-    product = only_user(op.output)
+    product = op.output.only_user
     if product is None or out.dram is not None:
         raise UnsupportedError("a softmax that ends a chain", code=Reason.LAYOUT)
     m, k, place = x.m, x.k, x.rows.stay

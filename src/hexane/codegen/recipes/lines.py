@@ -23,7 +23,6 @@ from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
-from hexane.lowering.fusion import only_user
 from hexane.lowering.signals import is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _next(chain: LineChain, op: Op) -> Op | None:
     """Take an op into the chain; the one that goes on with its result alone."""
     chain.ops.append(op)
     chain.y = op.output
-    return only_user(op.output)
+    return op.output.only_user
 
 
 def _match(op: Op, context: Context) -> tuple[Op, ...] | None:

@@ -22,7 +22,7 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
-from hexane.lowering.fusion import FUSED, only_user
+from hexane.lowering.fusion import FUSED
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -84,7 +84,7 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
     By a convolution or element by element. Each band of a convolution fetches its kernels again: they have to fit the
     cores at once. One with groups, or whose cores work in pairs, is not cut.
     """
-    if not context.on.bands or only_user(value) is None:
+    if not context.on.bands or value.only_user is None:
         return False
     op = value.op
     while op is not None and op.type in ("relu", *FUSED) and op.arg("x").op is not None:

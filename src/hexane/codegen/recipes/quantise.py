@@ -24,7 +24,7 @@ from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.affine import BYTES, affine_of
 from hexane.lowering.eight_bit import byte_product
-from hexane.lowering.fusion import Epilogue, only_user, sum_run
+from hexane.lowering.fusion import Epilogue, sum_run
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -81,7 +81,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _pair(op: Op, context: Context) -> tuple[Op, ...] | None:
     """The dequantised map's only user, a convolution, and what runs in its task."""
-    user = only_user(op.output)
+    user = op.output.only_user
     return (
         (op, *sum_run(user, context.on))
         if user is not None and user.type == "conv" and user.arg("x") is op.output
