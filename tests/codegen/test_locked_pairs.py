@@ -126,7 +126,7 @@ def test_no_pairs_where_a_patch_is_not_enough(function):
         for leader, plan in pairwise(plans):
             if plan.reads.after & LOCKED and leader.unit != plan.unit:
                 assert not (plan.op.startswith(follower) and function is difference)
-                assert plan.kh == 1 and (plan if leader.unit == "PE" else leader).cout <= 256
+                assert plan.window.kh == 1 and (plan if leader.unit == "PE" else leader).cout <= 256
 
 
 @pytest.mark.parametrize("shape", [(1, 64, 7, 7), (1, 24, 5, 300), (2, 32, 16, 16), (1, 32, 200, 200)])

@@ -89,7 +89,7 @@ def engine_ns(plan: Plan) -> float:
     if plan.kernel is not None and (plan.kernel.data or plan.kernel.source is not None):
         lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
         patches = patch_count(plan.wout, plan.hout, plan.shape[2])
-        return 1000 * patches * lanes * plan.c * plan.kh * plan.kw * plan.groups / COEFFICIENTS_PER_US
+        return 1000 * patches * lanes * plan.c * plan.window.taps * plan.groups / COEFFICIENTS_PER_US
     return 0.0
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from hexane.codegen.defects import TaskError
-from hexane.codegen.operations import After, Element, KernelFormat, PeKind, SourceType
+from hexane.codegen.operations import After, Element, KernelFormat, NeOp, PeKind, Reduce, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import UnsupportedError
 from hexane.isa import FieldError
@@ -50,10 +50,11 @@ def _dimensions(plan: Plan, values: Fields) -> None:
     values["Common.ChCfg.InFmt"] = plan.source.element
     values["Common.ChCfg.Src2InFmt"] = Element.FP16 if plan.kind in TWO_OPERANDS else Element.UINT8
     values["Common.ChCfg.OutFmt"] = plan.result.element
-    values["Common.ConvCfg.Kw"], values["Common.ConvCfg.Kh"] = plan.kw, plan.kh
-    values["Common.ConvCfg.Sx"], values["Common.ConvCfg.Sy"] = plan.sx, plan.sy
-    values["Common.ConvCfg.Px"], values["Common.ConvCfg.Py"] = plan.px, plan.py
-    values["Common.ConvCfg.Ox"], values["Common.ConvCfg.Oy"] = plan.ox, 1
+    window = plan.window
+    values["Common.ConvCfg.Kw"], values["Common.ConvCfg.Kh"] = window.kw, window.kh
+    values["Common.ConvCfg.Sx"], values["Common.ConvCfg.Sy"] = window.sx, window.sy
+    values["Common.ConvCfg.Px"], values["Common.ConvCfg.Py"] = window.left, window.top
+    values["Common.ConvCfg.Ox"], values["Common.ConvCfg.Oy"] = window.ox, 1
     values["Common.ConvCfg.OCGSize"] = plan.ocg
     values.update(ONE_DEEP)
     values["Common.GroupConvCfg.NumGroups"] = plan.groups
@@ -99,7 +100,7 @@ def _aliases(after: After) -> tuple[bool, ...]:
 
 
 def _l2(plan: Plan, values: Fields) -> None:
-    values["L2.L2Cfg.PaddingMode"] = plan.pad_lowest
+    values["L2.L2Cfg.PaddingMode"] = plan.pe.reduce is Reduce.MAX or plan.mac.op is NeOp.MAXIMUM  # the lowest number
     values["L2.L2Cfg.Src2ReLU"] = plan.relu_second
     source = operand_by_dma(plan)
     after = plan.reads.after

@@ -154,8 +154,8 @@ class Fragment:
             if len(self.plans) >= MOST_TASKS:
                 raise UnsupportedError(f"more than {MOST_TASKS} tasks for one op", code=Reason.EXTENT)
             reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
-            if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:
-                reasons.append(f"a kernel of {plan.kh} x {plan.kw}")  # §14.4
+            if plan.unit == "NE" and not plan.unicast and not {plan.window.kh, plan.window.kw} <= {1, 3}:
+                reasons.append(f"a kernel of {plan.window.kh} x {plan.window.kw}")  # §14.4
             self.plans.append(plan.inferred("; ".join(reasons)) if reasons else plan)
         return self.plans[-1]
 

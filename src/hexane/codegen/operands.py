@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
 from hexane.codegen.plan import RESULT, SECOND, SOURCE, Dma, Plan, Region
+from hexane.isa import tiles
 from hexane.isa.granules import UNIT
-from hexane.isa.tiles import source_rows
 from hexane.rounding import align, ceil_div
 
 TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
@@ -113,7 +113,7 @@ def _second(plan: Plan, index: int) -> TaskOperand:
 
 
 def result_of(plan: Plan, index: int) -> TaskOperand:
-    extents = Extents(plan.groups, plan.dout, plan.cout, plan.hout, plan.wout * plan.ox)
+    extents = Extents(plan.groups, plan.dout, plan.cout, plan.hout, plan.columns)
     if plan.kind.reduces:
         extents = extents._replace(d=1, h=1, w=1)
     return TaskOperand(
@@ -165,11 +165,17 @@ def at_once(plan: Plan, end: TaskOperand) -> Extents:
     return extents
 
 
+def source_rows(plan: Plan, tile: int) -> tuple[int, int]:
+    """Rows of the source that a tile of so many rows needs room for, and rows that all tiles read."""
+    window = plan.window
+    return tiles.source_rows(tile, plan.h, plan.hout, window.kh, window.sy, window.top)
+
+
 def tile_rows(plan: Plan, end: TaskOperand) -> int:
     """Rows of an end that one tile of its task needs room for."""
     if end.side == RESULT or plan.unit == "PE":
         return plan.tile
-    return source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)[0]
+    return source_rows(plan, plan.tile)[0]
 
 
 def result_buffer(plan: Plan, end: TaskOperand) -> int:
@@ -191,7 +197,7 @@ def read_again(plan: Plan, end: TaskOperand) -> int:
     """Bytes of the rows of a source that two tiles of a task read."""
     if end.side != SOURCE or plan.unit != "NE" or plan.tile >= plan.hout:
         return 0
-    rows = (ceil_div(plan.hout, plan.tile) - 1) * max(0, plan.kh - plan.sy)
+    rows = (ceil_div(plan.hout, plan.tile) - 1) * max(0, plan.window.kh - plan.window.sy)
     return rows * elements(end) // end.extents.h * end.element
 
 

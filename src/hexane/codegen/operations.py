@@ -180,6 +180,32 @@ MAC_PRODUCT = Mac(NeOp.PRODUCT, ones=True)
 MAC_MAXIMUM = Mac(NeOp.MAXIMUM, ones=True)
 
 
+@slot_init
+@dataclass(frozen=True, slots=True)
+class KernelWindow:
+    """Kernel size, stride, and padding at the top and on the left; ``ox`` columns of results for each step along W."""
+
+    kh: int = 1
+    kw: int = 1
+    sy: int = 1
+    sx: int = 1
+    top: int = 0
+    left: int = 0
+    ox: int = 1
+
+    @property
+    def taps(self) -> int:
+        """Positions of the kernel."""
+        return self.kh * self.kw
+
+    @property
+    def strided(self) -> bool:
+        return self.sy != 1 or self.sx != 1
+
+
+PIXEL = KernelWindow()
+
+
 @dataclass(frozen=True)
 class KernelFormat:
     """Coding of a kernel stream; ``computed`` is a kernel that an earlier task or the caller wrote."""

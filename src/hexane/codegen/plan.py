@@ -15,6 +15,7 @@ from hexane.codegen.operations import (
     COPY,
     IN_L2,
     MAC_CONV,
+    PIXEL,
     PLAIN_KERNEL,
     STAYS,
     UNHINTED,
@@ -23,6 +24,7 @@ from hexane.codegen.operations import (
     Element,
     Hint,
     KernelFormat,
+    KernelWindow,
     Mac,
     PeKind,
     Planar,
@@ -208,13 +210,7 @@ class Plan:
     hout: int = 0
     cout: int = 0
     dout: int = 0
-    kw: int = 1
-    kh: int = 1
-    sx: int = 1
-    sy: int = 1
-    px: int = 0
-    py: int = 0
-    ox: int = 1
+    window: KernelWindow = PIXEL
     ocg: int = 0
     groups: int = 1
     unicast: int = 0  # input channels per output channel, 0 = dense
@@ -235,7 +231,6 @@ class Plan:
     second: Operand = NO_OPERAND
     result: Destination = NO_DESTINATION
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
-    pad_lowest: bool = False  # padding reads as the most negative number
     reads: Reads = IN_L2
     writes: Writes = STAYS
     # planar engine
@@ -280,6 +275,11 @@ class Plan:
         if len(own) != FIELDS:
             raise TypeError(f"no field of a plan: {', '.join(changes.keys() - vars(self).keys())}")
         return plan
+
+    @property
+    def columns(self) -> int:
+        """Of the result."""
+        return self.wout * self.window.ox
 
     def inferred(self, note: str) -> Plan:
         """The same task, of which no program of Apple's is an example; ``note`` says what of it."""

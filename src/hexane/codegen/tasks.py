@@ -25,7 +25,7 @@ from hexane.codegen.geometry import (
     transposing_shape,
     work_shape,
 )
-from hexane.codegen.operands import Extents, bursts, result_of
+from hexane.codegen.operands import Extents, bursts, result_of, source_rows
 from hexane.codegen.operations import (
     MAC_COPY,
     MAC_COPY_BYTES,
@@ -42,7 +42,6 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
-from hexane.isa.tiles import source_rows
 from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -81,14 +80,14 @@ def lanes_of(plan: Plan) -> int:
     return ceil_div(plan.cout, 1 << plan.cores_log2)
 
 
-def moved_bytes(plan: Plan, *, alone: bool = False) -> int:
-    """Bytes that the task moves, for the work-unit rule (§4.3.1): surfaces and, unless ``alone``, their kernel.
+def burst_bytes(plan: Plan, *, alone: bool = False) -> int:
+    """Bytes of the task's bursts, for the work-unit rule (§4.3.1): surfaces and, unless ``alone``, their kernel.
 
     A kernel taller than its step reads rows of the border too.
     """
     total = 0
     if plan.source.transfer is not None:
-        rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.sy + plan.kh)
+        rows = plan.h if alone else max(plan.h, (plan.hout - 1) * plan.window.sy + plan.window.kh)
         total += bursts(plan.source.transfer, Extents(plan.groups, 1, plan.c, rows, plan.w))
     if plan.result.transfer is not None:
         total += bursts(plan.result.transfer, result_of(plan, 0).extents)
@@ -104,7 +103,7 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
         s = largest_shape(plan.wout, plan.hout)
         return plan.but(shape=(s, s, s))  # pixels side by side: whole patches (M4, 32x32)
     if weighted and is_small_source(target, plan.wout, plan.hout, kernel_bytes):
-        one_by_one = plan.kw == plan.kh == 1
+        one_by_one = plan.window.taps == 1
         choices = target.choices
         by_map = one_by_one and choices.small_patch and kernel_bytes <= choices.small_patch_bytes
         s = largest_shape(plan.wout, plan.hout) if by_map else 4
@@ -120,18 +119,18 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
     ):
         interleaved = plan.result.transfer is not None and plan.result.transfer.interleave > 1
         return plan.but(shape=transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved))
-    per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
+    per_output = (plan.unicast or plan.c) * plan.window.taps
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
     narrow = plan.source.element is Element.UINT8 and plan.result.element is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
     fat_tile, stack = plan.fat_tile, plan.stack_log2
     if fat_tile:
         pixels *= 2
-    alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    alone = plan.unicast > 0 and plan.window.taps == 1
     stacks = alone and _stacks(target, plan)
     if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
         fat_tile, pixels = True, 2 * pixels
-    size, traffic = (plan.wout, plan.hout), moved_bytes(plan, alone=alone)
+    size, traffic = (plan.wout, plan.hout), burst_bytes(plan, alone=alone)
     shape = work_shape(target, size, coefficients, traffic, pixels, alone=alone)
     if stacks:
         idle = MOST_CORES_LOG2 - plan.cores_log2 - fat_tile
@@ -164,7 +163,7 @@ def strip_bytes(plan: Plan) -> int:
     """Bytes of the whole result in L2 when it is not cut: one strip for streamed widths."""
     if plan.out_trans:
         return plan.hout * plan.wout * l2.channel_stride(plan.cout)
-    width = min(plan.wout * plan.ox, 128) if plan.wout * plan.ox > 128 else plan.wout * plan.ox
+    width = min(plan.columns, 128)
     return plan.hout * plan.cout * l2.channel_stride(width)
 
 
@@ -184,16 +183,16 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     if keep:
         channel = l2.channel_stride(plan.w, element)
     else:
-        stride = plan.sx << wide
+        stride = plan.window.sx << wide
         narrow = plan.out_trans and plan.unicast and plan.shape[0] == 3
         pixels = max(32, 128 >> plan.shape[1]) if narrow else 128 * stride
-        channel = l2.ne_window(plan.w, element, pixels=pixels + align(plan.kw - 1, 8) * stride * plan.ox)
+        channel = l2.ne_window(plan.w, element, pixels=pixels + align(plan.window.kw - 1, 8) * stride * plan.window.ox)
     row = plan.c * channel
     rows, tile, again = plan.h, plan.tile, plan.read_rows
     streams = plan.result.dma is not None
     result = result_rows_bytes(target, plan) if streams else 0
     transposed = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
-    alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    alone = plan.unicast > 0 and plan.window.taps == 1
     shape = (3, 3, 3) if keep and plan.shape[2] == 2 else plan.shape  # seen: kept maps are padded for 16-px patches
     pad = l2.ne_pad(
         row,
@@ -201,7 +200,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         shape,
         plan.w * element // 2,
         small=plan.small_source,
-        stride=plan.sy,
+        stride=plan.window.sy,
         transposed=transposed,
         narrow=alone and target.choices.narrow_copies,
         pixels=PATCH_PIXELS << wide,
@@ -211,13 +210,13 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     if plan.h * (row + pad) + result + base > target.limits.l2_bytes and not keep and plan.hout > 1:
         tile = _tile(target, plan, row, base)
         bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
-        rows, read = source_rows(tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        rows, read = source_rows(plan, tile)
         if not bypass or tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
             pad = 0
         again = max(0, read - plan.h)
     elif plan.fat_tile or plan.stack_log2:
         tile = min(plan.hout, 1 << plan.shape[2] + plan.stack_log2)
-        rows, read = source_rows(tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        rows, read = source_rows(plan, tile)
         again = max(0, read - plan.h)
     elif base + plan.h * (row + pad) + streams * l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
@@ -235,7 +234,7 @@ def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     if plan.out_trans:
         result_row = plan.wout * l2.channel_stride(plan.cout)
     else:
-        result_row = plan.cout * l2.channel_stride(min(plan.wout * plan.ox, 128))
+        result_row = plan.cout * l2.channel_stride(min(plan.columns, 128))
     buffer_rows = 1 if bypass else patch if plan.unicast else 2 * patch
     if plan.result.dma is None:
         buffer_rows = 0
@@ -254,7 +253,7 @@ def _tile_height(plan: Plan, row: int, buffer: int, step: int, room: int) -> int
 
     ``row`` bytes of a source row, ``buffer`` of the result while a tile runs; tiles are multiples of ``step`` rows.
     """
-    patch, kh, sy = 1 << plan.shape[2], plan.kh, plan.sy
+    patch, kh, sy = 1 << plan.shape[2], plan.window.kh, plan.window.sy
     if kh <= sy and plan.hout % patch == 0 and patch * sy * row + buffer <= room:
         return patch
     if buffer >= room:
@@ -289,7 +288,7 @@ def streams_out(
     after = result_after(plan) if after is None else after
     assert plan.result.dma is not None
     if explicit is None:
-        explicit = plan.wout * plan.ox > 128 and (
+        explicit = plan.columns > 128 and (
             plan.shape[2] > 0 if plan.unit == "NE" and not plan.out_trans else plan.unit == "PE" and plan.patch[0] == 5
         )
         explicit = explicit and plan.result.dma.interleave == 1

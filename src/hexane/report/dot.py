@@ -73,7 +73,7 @@ def _facts(index: int, plan: Plan) -> Iterator[str]:
     """Label of a task's node, line by line."""
     yield f"{index} {plan.unit} {plan.op}"
     sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
-    yield sizes + (f", window {plan.kh}x{plan.kw}" if plan.kh * plan.kw > 1 else "")
+    yield sizes + (f", window {plan.window.kh}x{plan.window.kw}" if plan.window.taps > 1 else "")
     tiles = ceil_div(plan.hout, plan.tile)
     yield f"{tiles} tile{'s' * (tiles > 1)} of {plan.tile} rows, patch {plan.patch[0]}x{plan.patch[1]}"
     if plan.unit == "NE":

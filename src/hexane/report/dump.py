@@ -49,7 +49,8 @@ def task_table(program: Program) -> str:
         lines.append(f"segment {number}: {segment.kind}, {len(segment.ops)} ops; {segment.reason}")
         for index, plan in enumerate(segment.plans):
             sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
-            kernel = f", kernel {plan.kh}x{plan.kw}" if plan.kernel is not None and plan.kh * plan.kw > 1 else ""
+            window = plan.window
+            kernel = f", kernel {window.kh}x{window.kw}" if plan.kernel is not None and window.taps > 1 else ""
             note = f" ({plan.note})" if plan.note else ""
             lines.append(f"  {index:5d} {plan.unit} {sizes}{kernel}  {plan.evidence.value}{note}  {plan.op}")
     return "\n".join(lines) + "\n"

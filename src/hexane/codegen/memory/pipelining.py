@@ -17,6 +17,7 @@ from hexane.codegen.geometry import joint_patch, joint_shape
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operand_of, operands_of
 from hexane.codegen.operations import (
+    PIXEL,
     UNHINTED,
     After,
     NeOp,
@@ -147,7 +148,9 @@ def _leads(plan: Plan, limits: Generation) -> bool:
         return plan.kind in ELEMENTWISE and not (
             plan.source.transposed or plan.second.transposed or plan.result.transposed
         )
-    return not (plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1) and _in_one_pass(plan, limits)
+    if plan.out_trans or plan.small_source or plan.fat_tile or plan.window.ox > 1:
+        return False
+    return _in_one_pass(plan, limits)
 
 
 def _can_follow(plan: Plan, limits: Generation) -> bool:
@@ -157,18 +160,17 @@ def _can_follow(plan: Plan, limits: Generation) -> bool:
     if plan.unit == "PE":
         transposed = plan.source.transposed or plan.second.transposed or plan.result.transposed
         return plan.kind in ELEMENTWISE and not transposed and not plan.source.broadcast
-    if plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1 or plan.pairs:
+    if plan.window != PIXEL or plan.out_trans or plan.small_source or plan.fat_tile or plan.pairs:
         return False
-    alone = plan.kw == plan.kh == plan.sx == plan.sy == 1 and not (plan.px or plan.py)
     computed = plan.kernel is not None and plan.kernel.source is not None
-    return alone and plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
+    return plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
 
 
 def _in_one_pass(plan: Plan, limits: Generation) -> bool:
     """True where the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
     if plan.mac.op is not NeOp.SUM or plan.unicast or plan.mac.ones:
         return True
-    return passes(2.0 * plan.c * plan.kh * plan.kw, plan.cout, limits) == 1
+    return passes(2.0 * plan.c * plan.window.taps, plan.cout, limits) == 1
 
 
 def _hands_over(leader: Plan, follower: Plan) -> bool:

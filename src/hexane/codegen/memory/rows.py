@@ -6,6 +6,7 @@ above or below. Every row comes out with the bits that it has in the whole task.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from hexane.codegen import tasks
@@ -64,8 +65,8 @@ def source_of(plan: Plan, rows: Rows) -> Rows:
     """Rows of source 1 behind rows of the result."""
     if plan.unit == "PE":
         return rows
-    first = max(0, rows.first * plan.sy - plan.py)
-    return Rows(first, min(plan.h, (rows.end - 1) * plan.sy - plan.py + plan.kh))
+    first = max(0, rows.first * plan.window.sy - plan.window.top)
+    return Rows(first, min(plan.h, (rows.end - 1) * plan.window.sy - plan.window.top + plan.window.kh))
 
 
 def second_moves(plan: Plan) -> bool:
@@ -81,7 +82,7 @@ def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst:
     piece = piece.but(macs=macs, read_rows=0, h=source.height, hout=rows.height, tile=rows.height)
     if plan.unit == "PE":
         return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))
-    piece = piece.but(py=max(0, plan.py - rows.first * plan.sy))
+    piece = piece.but(window=replace(plan.window, top=max(0, plan.window.top - rows.first * plan.window.sy)))
     if plan.out_trans:
         piece, end = tasks.ne_source(target, tasks.choose_shape(target, piece), 0, after=plan.reads.after)
         return tasks.streams_out(target, piece, end, explicit=False, after=plan.writes.after)

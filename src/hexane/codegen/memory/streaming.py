@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from hexane.codegen import l2
 from hexane.codegen.memory.arena import Arena, ArenaBlock
-from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand, held, source_rows
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
 from hexane.isa.granules import UNIT
-from hexane.isa.tiles import source_rows
 from hexane.rounding import align
 
 
@@ -152,7 +151,7 @@ def settled(plan: Plan, fit: Fit) -> Plan:
     if fit.tile != plan.tile:
         plan = replace_tile(plan, fit.tile)
         if plan.unit == "NE":
-            _, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+            _, read = source_rows(plan, plan.tile)
             plan = plan.but(read_rows=max(0, read - plan.h))
         plan = plan.inferred(plan.note or "a tile height that leaves room for other values")
     for side, base in fit.bases.items():

@@ -416,14 +416,14 @@ def _pad(
             continue
         if plan.unit == "PE":
             return l2.pe_pad(layout.row, layout.channel, reduction=plan.kind.reduces, height=plan.h)
-        alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+        alone = plan.unicast > 0 and plan.window.taps == 1
         return l2.ne_pad(
             layout.row,
             plan.h,
             plan.shape,
             plan.w * end.element // 2,
             small=plan.small_source,
-            stride=plan.sy,
+            stride=plan.window.sy,
             narrow=alone and choices.narrow_copies,
         )
     return 0
@@ -436,4 +436,4 @@ def in_place(plan: Plan) -> bool:
     if plan.unit == "PE":
         return plan.kind in (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
     table = plan.kernel is None or plan.mac.op is NeOp.BYPASS
-    return plan.unicast == 1 and table and plan.kw == plan.kh == plan.sx == plan.sy == 1
+    return plan.unicast == 1 and table and plan.window.taps == 1 and not plan.window.strided

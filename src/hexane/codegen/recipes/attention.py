@@ -91,9 +91,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     scores = tasks.resident(scores, target, After.FOLLOWS_NE)
     scores = fragment.stay(scores, region, after=After.NOTHING)
 
-    top = Plan(
-        "PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, result=Destination(transposed=turned_values)
-    )
+    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, result=Destination(transposed=turned_values))
     if turned_values:
         top = top.but(patch=joint_patch(scores.shape[2]))
     top = tasks.resident(top, region, After.FOLLOWS_NE)

@@ -14,11 +14,10 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, largest_shape, output_group, patch_count
-from hexane.codegen.operations import MAC_CONV, Element
+from hexane.codegen.operations import MAC_CONV, Element, KernelWindow
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
-from hexane.frozen import slot_init
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align, ceil_div
@@ -28,23 +27,6 @@ if TYPE_CHECKING:
 
 BYTE_FORMATS = {"int8": Element.INT8, "uint8": Element.UINT8}
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
-
-
-@slot_init
-@dataclass(frozen=True, slots=True)
-class KernelWindow:
-    """Kernel size, stride and left/top padding of a convolution."""
-
-    kh: int
-    kw: int
-    sy: int
-    sx: int
-    top: int
-    left: int
-
-    def set_on(self, plan: Plan) -> Plan:
-        """Make it the window of a plan."""
-        return plan.but(kw=self.kw, kh=self.kh, sx=self.sx, sy=self.sy, px=self.left, py=self.top)
 
 
 @dataclass(frozen=True)
@@ -135,7 +117,7 @@ class Convolution:
     @property
     def strided(self) -> bool:
         """Strided kernels have sparse streams (§9.6)."""
-        return (self.window.sy, self.window.sx) != (1, 1)
+        return self.window.strided
 
     @property
     def one_to_one(self) -> bool:
@@ -164,10 +146,10 @@ class Convolution:
 
     def plan(self, n: int) -> Plan:
         """The task of image ``n``: dimensions, window, walks and the epilogue."""
-        x, y, window = self.x, self.y, self.window
+        x, y = self.x, self.y
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
-        plan = window.set_on(plan)
-        plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=y.dma(n * y.batch)).but(acc_bias=self.uniform)
+        plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=y.dma(n * y.batch))
+        plan = plan.but(window=self.window, acc_bias=self.uniform)
         plan = apply(self.epilogue, plan)
         if self.epilogue.store:
             plan = plan.writing(element=BYTE_FORMATS[self.epilogue.store])

@@ -72,7 +72,7 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
         chain.add(plan, **stays)
     chain.settle()
     fragment.add(*chain.plans)
-    if not (context.target.name == "h16g" and all(plan.kw == plan.kh == 1 for plan in plans)):
+    if not (context.target.name == "h16g" and all(plan.window.taps == 1 for plan in plans)):
         fragment.evidence(Evidence.INFERRED, "bytes between convolutions, as on M4 with 1x1 kernels")
     return fragment
 

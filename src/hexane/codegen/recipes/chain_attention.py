@@ -140,11 +140,7 @@ def row_softmax(work: ChainWork, op: Op) -> None:
 
     def reduce(operation: Planar, after: After) -> ChainStay:
         plan = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, patch=pe_patch(k, 1, operands=1))
-        plan = (
-            plan.reading(region=region)
-            .writing(region=values, transposed=turns)
-            .but(pad_lowest=operation is MAXIMUM, reads=Reads(after=after))
-        )
+        plan = plan.reading(region=region).writing(region=values, transposed=turns).but(reads=Reads(after=after))
         stay = ChainStay(values.row, 2 * m, VECTOR)
         work.chain.add(plan, source=place, result=stay)
         return stay

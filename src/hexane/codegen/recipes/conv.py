@@ -14,12 +14,11 @@ from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, output_group
-from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
+from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL, KernelWindow
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.blocks import (
     ChannelBlock,
     Convolution,
-    KernelWindow,
     StreamHeads,
     channel_blocks,
     packed,
@@ -65,7 +64,7 @@ def convolution_of(ops: Sequence[Op], context: Context) -> Convolution:
     weights = weights_from(weight, stream_of(op, context.limits), epilogue.scale)
     start = epilogue.bias_behind_scale if weights.scaled else epilogue.bias
     window, groups, uniform = window_of(op), op.arg("groups"), 0.0
-    if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
+    if groups == window.taps == 1 and not window.strided:  # the task of a product
         start, uniform = parted_bias(start, weights)
     conv = Convolution(x, y, weights, start, window, epilogue, groups, uniform)
     return replace(conv, parts=parts_of(conv, context))
@@ -86,7 +85,7 @@ def window_of(op: Op) -> KernelWindow:
         raise UnsupportedError(
             f"a kernel of {size} with padding {pads} exceeds the fields of a task", code=Reason.PADDING
         )
-    return KernelWindow(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
+    return KernelWindow(size[0], size[1], strides[0], strides[1], top, left)
 
 
 def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, int]) -> None:
@@ -107,7 +106,7 @@ def lower(conv: Convolution, context: Context) -> Fragment:
     conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
     fragment = Fragment(context)
     if window.kw > windows.NATIVE_WIDTH:
-        if conv.one_to_one and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
+        if conv.one_to_one and window.kw <= windows.WIDEST and not window.strided and window.kh == 1:
             return widened(fragment, conv)
         raise UnsupportedError(
             f"a kernel {window.kw} pixels wide",
@@ -139,7 +138,7 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     ``of``: outputs of the convolution, where these are a part of them.
     """
     x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
-    taps = x.c * window.kh * window.kw
+    taps = x.c * window.taps
     count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
     heads = StreamHeads(conv.epilogue.table is not None, conv.bias is not None)
     plans = []
@@ -186,7 +185,7 @@ def _pack_block(target: Target, plan: Plan, conv: Convolution, block: ChannelBlo
 def _sparse_taps(cin: int, window: KernelWindow) -> int:
     """Halfwords per lane of a sparse stream without zeros: its values and its share of the masks (§9.6)."""
     positions = align(window.kh, window.sy) * align(window.kw, window.sx)
-    values = cin * window.kh * window.kw
+    values = cin * window.taps
     return values + ceil_div(cin * positions, 16)
 
 
@@ -194,7 +193,7 @@ def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Depthwise: one input channel per output channel (§9.4)."""
     x, y, window = conv.x, conv.y, conv.window
     plan = conv.plan(n)
-    plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.kh * window.kw * y.h * y.w)
+    plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.taps * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
     kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan = plan.but(kernel=kernel, kernel_format=SPARSE_KERNEL if conv.strided else PLAIN_KERNEL)
@@ -210,7 +209,7 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     x, y, window, groups = conv.x, conv.y, conv.window, conv.groups
     cout, cin = y.c // groups, x.c // groups
     lanes = cout // fragment.limits.cores
-    taps = cin * window.kh * window.kw
+    taps = cin * window.taps
     per_core = groups * align(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
     if not is_loop(conv.weights.shape, groups, fragment.limits, bias=conv.bias is not None, width=y.w, height=y.h):
         for part in neighbours(conv, n):

@@ -52,7 +52,7 @@ def convolution_to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
         place_blocks(fragment, plans)
         if fragment.plans[-1].source.dma is not None and not context.policy.between:
             raise UnsupportedError("a map that would be read again for every row of pixels", code=Reason.MEMORY)
-    if not (context.target.name == "h16g" and conv.window.kw == conv.window.kh == 1 and block == 4):
+    if not (context.target.name == "h16g" and conv.window.taps == 1 and block == 4):
         fragment.evidence(Evidence.INFERRED, "pixels stored by a convolution, as on M4 with blocks of 4")
     return fragment
 

@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, floor_log2, pe_patch
-from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
+from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, PIXEL, After, KernelWindow, PeKind
 from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def is_tall(target: Target, conv: Convolution) -> bool:
     """A pointwise convolution over one column that does not fit L2 is turned so that its rows run along W."""
-    x, y, window = conv.x, conv.y, conv.window
-    if (window.kh, window.kw, window.sy, window.sx, window.top, window.left) != (1, 1, 1, 1, 0, 0) or x.w != 1:
+    x, y = conv.x, conv.y
+    if conv.window != PIXEL or x.w != 1:
         return False
     column = l2.channel_stride(1)
     return x.h > 8 and x.h * (x.c + y.c) * column > target.limits.l2_bytes >= x.c * l2.odd_channel_stride(x.h) * 3 // 2
@@ -71,8 +71,8 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     if conv.bias is None:
         conv = replace(conv, bias=np.zeros(y.c, np.float16))
     plan = conv.plan(0)
-    plan = plan.writing(dma=None).but(unicast=1, sx=2, ox=2, wout=ceil_div(y.w, 2), cores_log2=min(4, ceil_log2(x.c)))
-    plan = plan.but(macs=y.c * window.kw * y.h * y.w)
+    plan = plan.writing(dma=None).but(window=replace(window, sx=2, ox=2), wout=ceil_div(y.w, 2))
+    plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.kw * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
     plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue))
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
@@ -93,7 +93,7 @@ def pads_left_only(conv: Convolution) -> bool:
     x, y, window = conv.x, conv.y, conv.window
     return (
         conv.one_to_one
-        and (window.kh, window.kw, window.sy, window.sx, window.top) == (1, 1, 1, 1, 0)
+        and window == KernelWindow(left=window.left)
         and 0 < window.left < 7
         and (x.h, x.w + window.left) == (y.h, y.w)
         and x.n == 1
@@ -104,8 +104,8 @@ def pads_left_only(conv: Convolution) -> bool:
 def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
     x, y, window = conv.x, conv.y, conv.window
-    shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1, kw=window.left + 1, px=window.left, mac=MAC_CONV)
-    shift = shift.but(cores_log2=floor_log2(x.c))
+    shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1)
+    shift = shift.but(window=KernelWindow(kw=window.left + 1, left=window.left), cores_log2=floor_log2(x.c))
     one_hot = np.zeros((x.c, 1, 1, window.left + 1), np.float16)
     one_hot[..., 0] = 1.0
     layout = KernelLayout(

@@ -375,7 +375,7 @@ class _Around:
             plan = plan.inferred("halves of the keys compared in L2")
             plans.append(plan)
             at += half
-        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
+        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM)
         s = largest_shape(m, count)
         size = min(4, s + (m < 16))
         top = top.but(shape=(size, size, size))

@@ -12,10 +12,9 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
-from hexane.codegen.operations import MAC_MAXIMUM
+from hexane.codegen.operations import MAC_MAXIMUM, KernelWindow
 from hexane.codegen.plan import Plan
 from hexane.codegen.price import price_us
-from hexane.codegen.recipes.blocks import KernelWindow
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.conv import PAIR
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -98,8 +97,7 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
 
 def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Context) -> Fragment:
     fragment = Fragment(context)
-    plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
-    plan = window.set_on(plan)
+    plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, window=window)
     plan = plan.reading(dma=x.dma()).writing(dma=y.dma()).but(cores_log2=min(tasks.MOST_CORES_LOG2, ceil_log2(x.c)))
     plan = tasks.choose_shape(context.target, plan)
     plan, end = tasks.ne_source(context.target, plan, 0)

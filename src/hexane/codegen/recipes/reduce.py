@@ -18,6 +18,7 @@ from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import (
     ABSOLUTE,
     MAC_MAXIMUM,
+    PIXEL,
     SQUARE,
     After,
     PeKind,
@@ -30,7 +31,7 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.blocks import Convolution, KernelWindow
+from hexane.codegen.recipes.blocks import Convolution
 from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
@@ -66,9 +67,8 @@ class Reduction:
         return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode, nonlinear=last)
 
     def plan(self, w: int, h: int, c: int, **settings: Any) -> Plan:
-        """A planar task that reduces; maxima pad with the most negative number (§4.6)."""
-        lowest = self.mode is Reduce.MAX
-        return Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE, pe=self.operation, pad_lowest=lowest, **settings)
+        """A planar task that reduces."""
+        return Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE, pe=self.operation, **settings)
 
     def factor(self, count: int) -> float:
         return 1.0 / count if self.mean else 1.0
@@ -284,7 +284,7 @@ def channels(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
 def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
-        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
+        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM)
         plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=out.dma(n * out.batch))
         plan = tasks.choose_shape(fragment.target, plan)
         plan = plan.but(shape=(0, 0, plan.shape[2]))
@@ -363,7 +363,7 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
         fragment.add(unary.pe_stream(fragment.target, squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
-    one = Convolution(source, out, Weights(ones), None, KernelWindow(1, 1, 1, 1, 0, 0), scale)
+    one = Convolution(source, out, Weights(ones), None, PIXEL, scale)
     fragment.plans.extend(convolve(one, fragment.context).plans)
 
 

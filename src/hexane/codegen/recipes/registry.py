@@ -2,7 +2,7 @@
 
 A recipe is declared by a decorator on the function that makes its tasks::
 
-    @recipe("add", "sub", evidence=Evidence.APPLE)
+    @recipe("add", "sub")
     def elementwise(ops, context): ...
 
 ``match`` sees the first op and the context, and returns the run of ops that the recipe takes, or None; without one, the

@@ -114,7 +114,7 @@ def row_reduction(
     fragment: Fragment, x: Tensor, source: Region, result: Region, operation: Planar, after: After
 ) -> Plan:
     """Maximum or sum over W with rows as groups."""
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation)
     block = x.c * source.channel
     plan = tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
     plan = plan.but(patch=pe_patch(plan.w, 1, operands=1))
@@ -177,7 +177,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     size = h * row
     fragment.need_room(base + 2 * size, f"softmax over {c} channels of {h} x {w}")
     small = Region(0, channel, step, channel)
-    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, source=Operand(dma=source))
+    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, source=Operand(dma=source))
     s = largest_shape(w, h)
     edge = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
     first = first.reading(region=Region(base + size, channel, row, block, block))
@@ -204,7 +204,7 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     small = Region(0, 16, 16, 16)
     powers = Region(16, 16, single, single)
     row = Region(16 + single, line, line, line)
-    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True, source=Operand(dma=x.dma()))
+    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, source=Operand(dma=x.dma()))
     top = top.reading(region=Region(row.base + line, 16, single, single, single))
     top = top.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
     top = fragment.stay(top, small)
@@ -238,7 +238,7 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     single = x.c * 16
-    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM)
     top = top.writing(transposed=True).reading(dma=x.dma(), region=Region(2 * line, 16, single, single, single))
     top = top.but(patch=pe_patch(1, 1, operands=1), reads=tasks.by_dma(tasks.STARTS, keep=True))
     top = fragment.stay(top, vector)
@@ -262,7 +262,7 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     fragment.need_room(line + 2 * size + l2.RESULT_ROOM, f"softmax over {x.c} rows of {x.w}")
-    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM)
     top = top.writing(transposed=True).reading(dma=x.dma(), region=Region(line + size, channel, size, size, size))
     top = top.but(patch=pe_patch(x.w, 1, operands=1), reads=tasks.by_dma(tasks.STARTS, keep=True))
     fragment.stay(top, vector)

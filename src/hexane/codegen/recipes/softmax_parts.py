@@ -177,7 +177,7 @@ def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operat
     channel = l2.channel_stride(x.w)
     values = x.h * 16
     for i, block in enumerate(_blocks(x.h)):
-        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation, pad_lowest=operation is MAXIMUM)
+        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation)
         row = block.count * channel
         if folds(x.w):
             plan = fold_row(plan, x.w)
@@ -194,7 +194,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
+    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM)
     top = top.reading(dma=row_dma)
     top, _ = tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:

@@ -68,7 +68,7 @@ class H18(H17):
             values["NE.MACCfg.SmallSource"], values["NE.KernelCfg.DetectZeros"] = 1, 0
 
     def adapt(self, plan: Plan) -> Plan:
-        if plan.small_source and plan.kernel is not None and plan.kw == plan.kh == 1:
+        if plan.small_source and plan.kernel is not None and plan.window.taps == 1:
             few = 4 if max(plan.kernel.sizes) > LONG_KERNEL else 1
             side = few if has_few_rows(plan) else largest_shape(plan.wout, plan.hout)
             plan = plan.but(shape=(side, side, side))
@@ -88,7 +88,7 @@ LONG_KERNEL = 0x10000  # bytes per core
 def has_few_rows(plan: Plan) -> bool:
     """True where a task is a dense fp16 product of at most eight rows."""
     dense = plan.kernel is not None and plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
-    return plan.small_source and dense and plan.kw == plan.kh == 1 and plan.wout * plan.hout <= FEW_ROWS
+    return plan.small_source and dense and plan.window.taps == 1 and plan.wout * plan.hout <= FEW_ROWS
 
 
 def takes_winograd(plan: Plan) -> bool:
@@ -96,4 +96,4 @@ def takes_winograd(plan: Plan) -> bool:
     if plan.kernel is None or plan.unicast or plan.mac.ones:
         return False
     dense = plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
-    return dense and plan.kw == 3 and plan.kh in (1, 3) and (plan.sx, plan.sy) == (1, 1)
+    return dense and plan.window.kw == 3 and plan.window.kh in (1, 3) and (plan.window.sx, plan.window.sy) == (1, 1)

@@ -122,6 +122,6 @@ class Later(Packed):
         if plan.kind is PeKind.REDUCE and plan.groups > 1:
             engine = min(engine, plan.c * plan.groups * PE_PIXEL_ONE_NS)
         if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
-            taps = plan.c * plan.kh * plan.kw * plan.groups
+            taps = plan.c * plan.window.taps * plan.groups
             engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us
         return int(max(dma_bytes(plan) / self.bytes_per_us, engine / 1000))
