@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has, with_trait
 from hexane.graph.rewrite import remove_dead
 from hexane.graph.traits import ELEMENTWISE, MOVES
@@ -129,12 +129,10 @@ def _shuffled(op: Op, b: GraphBuilder, limits: Generation) -> Value | None:
     weight, bias = conv.inputs["weight"], conv.inputs.get("bias")
     if weight.constant is None or weight.constant.coding is not None or (bias is not None and not bias.is_constant):
         return None
-    groups, x = conv.arg("groups"), conv.inputs["x"]
+    groups = conv.arg("groups")
     values = np.asarray(weight.data)
     if groups > 1:
-        *_, (height, width) = conv_geometry(
-            x.shape, weight.shape, conv.arg("strides"), conv.arg("pad_type"), conv.arg("pad"), conv.arg("dilations")
-        )
+        *_, (height, width) = geometry_of(conv)
         biased = bias is not None
         if values.shape[1] == 1 or is_loop(values.shape, groups, limits, bias=biased, width=width, height=height):
             return None

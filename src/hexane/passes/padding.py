@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hexane.graph.ops.conv import geometry_of
+from hexane.graph.ops.join import pad_widths
+from hexane.graph.ops.pooling import pool_geometry_of
 from hexane.graph.registry import has
 from hexane.graph.traits import NEVER_NEGATIVE
 from hexane.isa.numbers import LARGEST_HALF
@@ -21,15 +24,7 @@ def fold_padding(function: Function) -> int:
 
 def spatial_pads(op: Op) -> list[tuple[int, int]]:
     """(before, after) per spatial axis that a convolution or pool asks for."""
-    from hexane.graph.ops.conv import conv_geometry
-    from hexane.graph.ops.pooling import pool_geometry
-
-    x = op.inputs["x"].shape
-    if op.type == "conv":
-        weight = op.inputs["weight"].shape
-        return conv_geometry(x, weight, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations"))[2]
-    size = op.arg("kernel_sizes")
-    return pool_geometry(x, size, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode"))[1]
+    return geometry_of(op)[2] if op.type == "conv" else pool_geometry_of(op)[1]
 
 
 def pad_of(op: Op, rank: int) -> list[tuple[int, int]] | None:
@@ -37,8 +32,7 @@ def pad_of(op: Op, rank: int) -> list[tuple[int, int]] | None:
     widths = op.arg("pad")
     if not known(widths):
         return None
-    flat = [0] * (2 * rank - len(widths)) + list(widths)
-    return [(flat[2 * i], flat[2 * i + 1]) for i in range(rank)]
+    return pad_widths(rank, widths)
 
 
 def _fold(op: Op, b: GraphBuilder) -> Value | None:

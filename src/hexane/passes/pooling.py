@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.ops.pooling import pool_geometry
+from hexane.graph.ops.pooling import pool_geometry_of, window_counts
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import POOLS
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
@@ -23,13 +23,8 @@ def legalise_pools(function: Function) -> int:
     return sweep(function, dict.fromkeys(with_trait(POOLS), _raise_rank)) + sweep(function, rules)
 
 
-def _geometry(op: Op) -> tuple[tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]], tuple[int, ...]]:
-    sizes, strides = op.arg("kernel_sizes"), op.arg("strides")
-    return pool_geometry(op.inputs["x"].shape, sizes, strides, op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode"))
-
-
 def _is_global(op: Op) -> bool:
-    _, _, reach, out = _geometry(op)
+    _, _, reach, out = pool_geometry_of(op)
     return tuple(op.arg("kernel_sizes")) == op.inputs["x"].shape[2:] and not any(map(any, reach)) and set(out) == {1}
 
 
@@ -48,7 +43,7 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
     if not is_static(x) or len(x.shape) != 3:
         return None
-    steps, pads, _, _ = _geometry(op)
+    steps, pads, _, _ = pool_geometry_of(op)
     tall = b.expand_dims(x=x, axes=[2])
     operands = {k: v for k, v in op.inputs.items() if k in ("ceil_mode", "exclude_padding_from_average")}
     result = b.op(
@@ -88,12 +83,12 @@ def _root(op: Op, b: GraphBuilder) -> Value | None:
 
 def _has_kernel(op: Op) -> bool:
     """True where a kernel of the window's size can be a task's; the host sums larger windows axis by axis."""
-    _, _, reach, _ = _geometry(op)
+    _, _, reach, _ = pool_geometry_of(op)
     return max(op.arg("kernel_sizes")) <= TALLEST and max(map(max, reach)) <= LARGEST_PAD
 
 
 def _window_sum(x: Value, op: Op, b: GraphBuilder) -> Value:
-    steps, _, reach, _ = _geometry(op)
+    steps, _, reach, _ = pool_geometry_of(op)
     channels, size = x.shape[1], op.arg("kernel_sizes")
     ones = as_dtype(np.ones((channels, 1, *size)), x)
     flat = [w for pair in reach for w in pair]
@@ -108,13 +103,5 @@ def _counts(op: Op) -> np.ndarray:
 
 def axis_counts(op: Op) -> list[np.ndarray]:
     """Elements along each spatial axis that the means of its windows count: float64 arrays, one number per result."""
-    steps, pads, _, out = _geometry(op)
-    excluded = op.arg("exclude_padding_from_average")
-    axes = []
-    for extent, k, stride, count, (before, after) in zip(
-        op.inputs["x"].shape[2:], op.arg("kernel_sizes"), steps, out, pads
-    ):
-        low, high = (before, before + extent) if excluded else (0, before + extent + after)
-        starts = np.arange(count) * stride
-        axes.append(np.maximum(np.minimum(starts + k, high) - np.maximum(starts, low), 1).astype(np.float64))
-    return axes
+    shape, sizes, excluded = op.inputs["x"].shape, op.arg("kernel_sizes"), op.arg("exclude_padding_from_average")
+    return [numbers.astype(np.float64) for numbers in window_counts(shape, sizes, pool_geometry_of(op), excluded)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph import GraphBuilder
-from hexane.graph.ops.quantization import along
+from hexane.graph.ops._rules import along
 from hexane.graph.rewrite import replace_op
 from hexane.passes.rewriting import sweep
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.graph.ops.conv import transpose_geometry
+from hexane.graph.ops.conv import transpose_geometry_of
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 from hexane.rounding import ceil_div
 
@@ -26,7 +26,7 @@ def _equal_strides(op: Op, b: GraphBuilder) -> Value | None:
     x, weight = op.inputs["x"], op.inputs["weight"]
     if not weight.is_constant or not is_static(x) or len(x.shape) != 4:
         return None
-    steps, spread, cuts, out = _geometry(op)
+    steps, spread, cuts, out = transpose_geometry_of(op)
     if steps[0] == steps[1] or max(steps) % min(steps):
         return None
     axis, factor = steps.index(max(steps)), max(steps) // min(steps)
@@ -54,11 +54,6 @@ def _plain(op: Op, b: GraphBuilder, x: Value, weight: Any, steps: Any, spread: A
     )
 
 
-def _geometry(op: Op) -> Any:
-    arguments = (op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
-    return transpose_geometry(op.inputs["x"].shape, op.inputs["weight"].shape, *arguments)
-
-
 def _phases(op: Op, b: GraphBuilder) -> Value | None:
     """Result row q s + r sums over taps k = r (mod s) of source row q - k // s.
 
@@ -69,7 +64,7 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
     bias = op.inputs.get("bias")
     if weight is None or not is_static(x) or x.rank not in (3, 4) or (bias is not None and not bias.is_constant):
         return None
-    steps, spread, cuts, out = _geometry(op)
+    steps, spread, cuts, out = transpose_geometry_of(op)
     if x.rank == 3:
         x, weight = b.expand_dims(x=x, axes=[2]), weight[:, :, None]
         steps, spread, cuts, out = (1, *steps), (1, *spread), [0, *cuts], (1, *out)

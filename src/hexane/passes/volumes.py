@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.graph.ops.conv import geometry_of, transpose_geometry
-from hexane.graph.ops.pooling import pool_geometry
+from hexane.graph.ops.conv import geometry_of, transpose_geometry_of
+from hexane.graph.ops.pooling import pool_geometry_of
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import REDUCES
 from hexane.isa.numbers import LARGEST_HALF
@@ -142,8 +142,7 @@ def _transposed(op: Op, b: GraphBuilder) -> Value | None:
     weight = op.inputs["weight"]
     if not _is_volume(op) or not weight.is_constant or op.arg("groups") != 1:
         return None
-    arguments = (op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
-    steps, spread, cuts, out = transpose_geometry(op.inputs["x"].shape, weight.shape, *arguments)
+    steps, spread, cuts, out = transpose_geometry_of(op)
     if spread[0] != 1 or min(cuts) < 0:
         return None
     n, c, d, h, w = op.inputs["x"].shape
@@ -184,12 +183,10 @@ def _pool(op: Op, b: GraphBuilder) -> Value | None:
     """The pool of every depth's map, then the largest or the mean of the depths of each window."""
     if not _is_volume(op):
         return None
-    size, ceil_mode = list(op.arg("kernel_sizes")), op.arg("ceil_mode")
+    size = list(op.arg("kernel_sizes"))
     x, largest = op.inputs["x"], op.type == "max_pool"
     n, c, d, h, w = x.shape
-    steps, pads, reach, out = pool_geometry(
-        x.shape, size, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), ceil_mode
-    )
+    steps, pads, reach, out = pool_geometry_of(op)
     if tuple(size) == x.shape[2:] and not any(map(any, reach)) and set(out) == {1}:
         result = _reduced("reduce_max" if largest else "reduce_mean", x, {2, 3, 4}, b)
         return None if result is None else b.reshape(x=result, shape=list(op.output.shape))

@@ -125,10 +125,8 @@ def transposed_output_shape(subject: Subject) -> Found:
         shape = statement.constant("output_shape")
         if shape is None:
             continue
-        names = ("pad", "pad_type", "strides", "dilations")
-        pad, pad_type, strides, dilations = (statement.constant(name) for name in names)
-        x, weight = statement.shape("x"), statement.shape("weight")
-        own = padded_transpose(x, weight, pad, None, pad_type, strides, dilations)[3]
+        window = {name: statement.constant(name) for name in ("pad", "pad_type", "strides", "dilations")}
+        own = padded_transpose(statement.shape("x"), statement.shape("weight"), None, **window)[3]
         asked = tuple(shape)[-len(own) :]
         if asked != own:  # coremltools writes the op's own extents into every conv_transpose
             yield hit(statement.place, limit="x".join(map(str, own)), found="x".join(map(str, asked)))

@@ -25,7 +25,7 @@ from hexane.formats.netplist.fields import DTYPES
 from hexane.formats.netplist.layers import AXES, ELEMENTWISE, NEURON_OPS
 from hexane.graph.ir import Graph, Op, Value
 from hexane.graph.ops.conv import geometry_of
-from hexane.graph.ops.pooling import pool_geometry
+from hexane.graph.ops.pooling import pool_geometry_of
 from hexane.graph.ops.slicing import slices_of
 from hexane.graph.parts import Names
 from hexane.graph.registry import with_trait
@@ -228,10 +228,7 @@ def _convolution(w: PlistUnits, op: Op, weight: Value, bias: Value | None, windo
 @writes("max_pool", "avg_pool", "l2_pool")
 def pool(w: PlistUnits, op: Op) -> None:
     sizes = op.arg("kernel_sizes")
-    ceil = bool(op.type != "l2_pool" and op.arg("ceil_mode"))
-    strides, pads, reach, _ = pool_geometry(
-        op.arg("x").shape, sizes, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), ceil
-    )
+    strides, pads, reach, _ = pool_geometry_of(op)
     if reach != pads:
         raise refused(op, "a window that reaches beyond the padding")
     if op.type == "avg_pool" and op.arg("exclude_padding_from_average") and any(n for pair in pads for n in pair):

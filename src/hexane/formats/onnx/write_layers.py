@@ -9,8 +9,8 @@ import numpy as np
 from hexane.formats.onnx.write_elements import first
 from hexane.formats.onnx.writing import Writing, refused, writes
 from hexane.graph import Op, Value
-from hexane.graph.ops.conv import geometry_of, transpose_geometry
-from hexane.graph.ops.pooling import pool_geometry
+from hexane.graph.ops.conv import geometry_of, transpose_geometry_of
+from hexane.graph.ops.pooling import pool_geometry_of
 
 
 def _flat(pads: list[tuple[int, int]]) -> list[int]:
@@ -36,8 +36,7 @@ def conv(w: Writing, op: Op) -> None:
 @writes("conv_transpose")
 def conv_transpose(w: Writing, op: Op) -> None:
     x, weight, bias = first(op), op.arg("weight"), op.arg("bias")
-    geometry = [op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations")]
-    strides, dilations, cuts, out = transpose_geometry(x.shape, weight.shape, *geometry)
+    strides, dilations, cuts, out = transpose_geometry_of(op)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x.shape[2:], weight.shape[2:], strides, dilations)]
     after = [size - cut - extent for size, cut, extent in zip(full, cuts, out)]
     if min(cuts) < 0 or min(after) < 0:
@@ -98,8 +97,7 @@ def softmax(w: Writing, op: Op) -> None:
 
 @writes("max_pool", "avg_pool")
 def pool(w: Writing, op: Op) -> None:
-    window = [op.arg(name) for name in ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")]
-    strides, pads, reach, _ = pool_geometry(first(op).shape, *window)
+    strides, pads, reach, _ = pool_geometry_of(op)
     more: dict[str, Any] = {}
     if op.type == "avg_pool":
         counted = not op.arg("exclude_padding_from_average")
@@ -107,8 +105,8 @@ def pool(w: Writing, op: Op) -> None:
             raise refused(op, "an average in ceiling mode that counts its padding")
         more["count_include_pad"] = int(counted)
     kind = "MaxPool" if op.type == "max_pool" else "AveragePool"
-    w.node(kind, [w.name(first(op))], op.output, kernel_shape=list(window[0]), strides=list(strides), pads=_flat(reach),
-           **more)  # fmt: skip
+    more |= {"kernel_shape": list(op.arg("kernel_sizes")), "strides": list(strides), "pads": _flat(reach)}
+    w.node(kind, [w.name(first(op))], op.output, **more)
 
 
 def _or(w: Writing, value: Value | None, fill: float, count: int, dtype: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import GraphError
 from hexane.graph.types import TensorType
 
@@ -90,3 +92,12 @@ def fits(operand: TensorType | None, shape: Sequence[int | None], what: str) -> 
 def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:
     if vector is not None and vector.shape != (channels,):
         raise GraphError(f"{what} has shape {vector.shape}, [{channels}] is needed")
+
+
+def along(vector: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
+    """A scalar or vector ready to broadcast along an axis."""
+    if vector.ndim == 0:
+        return vector
+    shape = [1] * rank
+    shape[axis or 0] = -1
+    return vector.reshape(shape)

@@ -93,16 +93,7 @@ def geometry_of(op: Op) -> Geometry:
 _remembered = lru_cache(maxsize=2048)(conv_geometry)
 
 
-def conv_type(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    strides: Any,
-    pad_type: str,
-    pad: Any,
-    dilations: Any,
-    groups: int,
-) -> TensorType:
+def conv_type(x: TensorType, weight: TensorType, bias: TensorType | None, groups: int, **window: Any) -> TensorType:
     rank_between(x, 3, 5)
     rank_between(weight, x.rank, x.rank, "weight")
     cout, cin = weight.shape[:2]
@@ -111,7 +102,7 @@ def conv_type(
             f"{x.shape[1]} channels, a weight of shape {weight.shape} and {groups} groups do not go together"
         )
     channel_vector(bias, cout, "bias")
-    out = conv_geometry(x.shape, weight.shape, strides, pad_type, pad, dilations)[3]
+    out = conv_geometry(x.shape, weight.shape, **window)[3]
     return TensorType(x.dtype, (x.shape[0], cout, *out))
 
 
@@ -177,18 +168,9 @@ def _conv_bias(d: Derivation) -> Formula:
     traits=PRODUCTS | CONVOLVES,
     derivative={"x": _conv_image, "weight": _conv_kernel, "bias": _conv_bias},
 )
-def conv(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    strides: Any,
-    pad_type: str,
-    pad: Any,
-    dilations: Any,
-    groups: int,
-) -> np.ndarray:
+def conv(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, groups: int, **window: Any) -> np.ndarray:
     """Cross-correlation of x [N, C, *D] with weight [O, C/groups, *K], plus bias [O]."""
-    steps, spread, pads, out = conv_geometry(x.shape, weight.shape, strides, pad_type, pad, dilations)
+    steps, spread, pads, out = conv_geometry(x.shape, weight.shape, **window)
     weight = weight.astype(x.dtype, copy=False)
     padded = pad_spatial(x, pads)
     cout, cin = weight.shape[:2]
@@ -272,35 +254,31 @@ def _dense(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequ
     return result.reshape(batch, cout, *out)
 
 
-def transpose_geometry(
-    x: Sequence[int],
-    weight: Sequence[int],
-    pad: Any,
-    output_shape: Any,
-    pad_type: str,
-    strides: Any,
-    dilations: Any,
-) -> tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]:
+TransposedGeometry = tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]
+"""Strides, dilations, what is cut before and output extents of each spatial axis."""
+
+
+def transpose_geometry(x: Sequence[int], weight: Sequence[int], output_shape: Any, **window: Any) -> TransposedGeometry:
     """Strides, dilations, cut before and output extents of each spatial axis.
 
     An output shape may ask for more than the padding leaves, as the gradient of a strided convolution does: zeros.
     """
-    steps, spread, cuts, own = padded_transpose(x, weight, pad, output_shape, pad_type, strides, dilations)
+    steps, spread, cuts, own = padded_transpose(x, weight, output_shape, **window)
     out = own if output_shape is None else tuple(output_shape)[-len(own) :]
     if any(extent < 1 for extent in out):
         raise GraphError(f"the result has the extents {out}: its padding leaves {own}")
     return steps, spread, cuts, out
 
 
+def transpose_geometry_of(op: Op) -> TransposedGeometry:
+    """``transpose_geometry`` of a ``conv_transpose``, by its arguments."""
+    window = {name: op.arg(name) for name in ("output_shape", "pad_type", "pad", "strides", "dilations")}
+    return transpose_geometry(op.inputs["x"].shape, op.inputs["weight"].shape, **window)
+
+
 def padded_transpose(
-    x: Sequence[int],
-    weight: Sequence[int],
-    pad: Any,
-    output_shape: Any,
-    pad_type: str,
-    strides: Any,
-    dilations: Any,
-) -> tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]:
+    x: Sequence[int], weight: Sequence[int], output_shape: Any, *, pad_type: str, pad: Any, strides: Any, dilations: Any
+) -> TransposedGeometry:
     """The same with the extents that the padding leaves, 0 or less for none; "same" pads to the output shape."""
     rank = len(x) - 2
     steps = per_axis(strides, rank, 1, "strides")
@@ -322,15 +300,7 @@ def padded_transpose(
 
 
 def conv_transpose_type(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    pad: Any,
-    output_shape: Any,
-    pad_type: str,
-    strides: Any,
-    dilations: Any,
-    groups: int,
+    x: TensorType, weight: TensorType, bias: TensorType | None, groups: int, **window: Any
 ) -> TensorType:
     rank_between(x, 3, 5)
     rank_between(weight, x.rank, x.rank, "weight")
@@ -340,14 +310,13 @@ def conv_transpose_type(
         )
     cout = weight.shape[1] * groups
     channel_vector(bias, cout, "bias")
-    out = transpose_geometry(x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations)[3]
+    out = transpose_geometry(x.shape, weight.shape, **window)[3]
     return TensorType(x.dtype, (x.shape[0], cout, *out))
 
 
 def _transposed_geometry(d: Derivation) -> Geometry:
     """That of the convolution from the result back to x."""
-    arguments = (d.operation.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
-    steps, spread, cuts, out = transpose_geometry(d.x.shape, d.weight.shape, *arguments)
+    steps, spread, cuts, out = transpose_geometry_of(d.operation)
     full = [(n - 1) * s + (k - 1) * w + 1 for n, k, s, w in zip(d.x.shape[2:], d.weight.shape[2:], steps, spread)]
     return steps, spread, [(lead, f - lead - m) for lead, f, m in zip(cuts, full, out)], d.x.shape[2:]
 
@@ -379,20 +348,10 @@ def _transposed_kernel(d: Derivation) -> Formula:
     pad_type=PAD_TYPES,
 )
 def conv_transpose(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    pad: Any,
-    output_shape: Any,
-    pad_type: str,
-    strides: Any,
-    dilations: Any,
-    groups: int,
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, groups: int, **window: Any
 ) -> np.ndarray:
     """The gradient of ``conv``: every input element adds its multiple of the kernel [C, O/groups, *K]."""
-    steps, spread, cuts, out = transpose_geometry(
-        x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations
-    )
+    steps, spread, cuts, out = transpose_geometry(x.shape, weight.shape, **window)
     weight = weight.astype(x.dtype, copy=False)
     batch, channels = x.shape[:2]
     kernel = weight.shape[2:]

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, through_matrix
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import along, axis_of
 from hexane.graph.registry import op
 from hexane.graph.traits import GATHERS
 from hexane.graph.types import TensorType
@@ -145,11 +145,7 @@ def gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarray
     """Slices of the leading axes, by index vectors along the last axis of ``indices``."""
     depth = indices.shape[-1]
     index = checked_indices(indices, np.array(x.shape[batch_dims : batch_dims + depth], np.int64))
-    lead: list[np.ndarray] = []
-    for axis in range(batch_dims):
-        shape = [1] * (index.ndim - 1)
-        shape[axis] = x.shape[axis]
-        lead.append(np.arange(x.shape[axis]).reshape(shape))
+    lead = [along(np.arange(x.shape[axis]), index.ndim - 1, axis) for axis in range(batch_dims)]
     return (
         x[(*lead, *np.moveaxis(index, -1, 0))]
         if batch_dims + depth

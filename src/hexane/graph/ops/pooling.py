@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, tap
-from hexane.graph.ops._rules import per_axis, positive, rank_between
+from hexane.graph.ops._rules import along, per_axis, positive, rank_between
 from hexane.graph.ops.conv import PAD_TYPES, image_gradient, pad_spatial, window_pads
 from hexane.graph.registry import op
 from hexane.graph.traits import POOLS
@@ -19,11 +19,16 @@ from hexane.rounding import ceil_div
 if TYPE_CHECKING:
     from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
+    from hexane.graph.ir import Op
+
+
+PoolGeometry = tuple[tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]], tuple[int, ...]]
+"""Strides, pads as asked for, pads that the last windows reach, and output extents."""
 
 
 def pool_geometry(
     x: Sequence[int], kernel_sizes: Sequence[int], strides: Any, pad_type: str, pad: Any, ceil_mode: bool
-) -> tuple[tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]], tuple[int, ...]]:
+) -> PoolGeometry:
     """Strides, pads as asked for, pads that the last windows reach, and output extents.
 
     With ``ceil_mode`` a last window that would begin in the padding after the input is left out.
@@ -52,6 +57,14 @@ def pool_geometry(
     return steps, pads, reach, tuple(out)
 
 
+def pool_geometry_of(op: Op) -> PoolGeometry:
+    """``pool_geometry`` of a pool, by its arguments."""
+    return pool_geometry(op.inputs["x"].shape, **{name: op.arg(name) for name in _WINDOW})
+
+
+_WINDOW = ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")
+
+
 def pool_type(x: TensorType, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> TensorType:
     rank_between(x, 3, 5)
     out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)[3]
@@ -76,23 +89,16 @@ _POOL = "x:T kernel_sizes:ints strides:ints? pad_type:str pad:ints? ceil_mode:bo
 
 def _back_to_image(d: Derivation, grad: Formula, kernel: np.ndarray, pads: Any) -> Formula:
     """Gradient through windows, ``grad`` [N, C, *out]: by a kernel [T, 1, *K] that serves every T channels."""
-    steps, _, _, out = _geometry(d)
+    steps, _, _, out = pool_geometry_of(d.operation)
     groups = grad.shape[1] // kernel.shape[0]
     weight = d.constant(np.tile(kernel, (groups, *(1,) * (kernel.ndim - 1))), grad)
     geometry = (steps, (1,) * len(out), pads, out)
     return image_gradient(grad, weight, d.x.shape[2:], geometry, groups)
 
 
-def _geometry(d: Derivation) -> Any:
-    return pool_geometry(d.x.shape, *(getattr(d, name) for name in _WINDOW))
-
-
-_WINDOW = ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")
-
-
 def _max_gradient(d: Derivation) -> Formula:
     """All to the first of the largest of each window: the places of a window are channels, counted up to each."""
-    steps, _, reach, out = _geometry(d)
+    steps, _, reach, out = pool_geometry_of(d.operation)
     n, c = d.x.shape[:2]
     kernel = tuple(d.kernel_sizes)
     image = d.x.shaped((n * c, 1, *d.x.shape[2:])).padded([(0, 0), (0, 0), *reach])
@@ -117,27 +123,28 @@ def _places(place: Sequence[int], steps: Sequence[int], out: Sequence[int]) -> t
 
 
 def _average_gradient(d: Derivation) -> Formula:
-    geometry, grad = _geometry(d), d.grad
-    for axis, counts in enumerate(_counts(d.x.shape, d.kernel_sizes, geometry, d.exclude_padding_from_average)):
-        shape = [1] * grad.rank
-        shape[2 + axis] = len(counts)
-        grad = grad * d.constant((1 / counts).reshape(shape), grad)
+    geometry, grad = pool_geometry_of(d.operation), d.grad
+    counts = window_counts(d.x.shape, d.kernel_sizes, geometry, d.exclude_padding_from_average)
+    for axis, numbers in enumerate(counts, start=2):
+        grad = grad * d.constant(along(1 / numbers, grad.rank, axis), grad)
     return _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), geometry[2])
 
 
 def _square_gradient(d: Derivation) -> Formula:
     grad = d.grad / (d.out + d.out.where("equal", 0.0))
-    return d.x * _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), _geometry(d)[2])
+    return d.x * _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), pool_geometry_of(d.operation)[2])
 
 
 @op("max_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, traits=POOLS, derivative=_max_gradient)
-def max_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
+def max_pool(x: np.ndarray, kernel_sizes: Any, **window: Any) -> np.ndarray:
     """The largest element of each window; padding never wins."""
-    steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
+    steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, **window)
     return fold_windows(pad_spatial(x, reach, -np.inf), kernel_sizes, steps, out, np.maximum)
 
 
-def _counts(x: Sequence[int], kernel_sizes: Sequence[int], geometry: Any, exclude_padding: bool) -> list[np.ndarray]:
+def window_counts(
+    x: Sequence[int], kernel_sizes: Sequence[int], geometry: PoolGeometry, exclude_padding: bool
+) -> list[np.ndarray]:
     """Number of elements that the mean of each window counts, axis by axis."""
     steps, pads, _, out = geometry
     counts = []
@@ -156,28 +163,19 @@ def _counts(x: Sequence[int], kernel_sizes: Sequence[int], geometry: Any, exclud
     traits=POOLS,
     derivative=_average_gradient,
 )
-def avg_pool(
-    x: np.ndarray,
-    kernel_sizes: Any,
-    strides: Any,
-    pad_type: str,
-    pad: Any,
-    ceil_mode: bool,
-    exclude_padding_from_average: bool,
-) -> np.ndarray:
+def avg_pool(x: np.ndarray, kernel_sizes: Any, exclude_padding_from_average: bool, **window: Any) -> np.ndarray:
     """The mean of each window; padding counts as zeros, or not at all. What ``ceil_mode`` adds beyond never counts."""
-    geometry = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
+    geometry = pool_geometry(x.shape, kernel_sizes, **window)
     steps, _, reach, out = geometry
     total = fold_windows(pad_spatial(x, reach), kernel_sizes, steps, out, np.add)
-    for axis, counts in enumerate(_counts(x.shape, kernel_sizes, geometry, exclude_padding_from_average), start=2):
-        shape = [1] * x.ndim
-        shape[axis] = len(counts)
-        total /= counts.astype(x.dtype).reshape(shape)
+    counts = window_counts(x.shape, kernel_sizes, geometry, exclude_padding_from_average)
+    for axis, numbers in enumerate(counts, start=2):
+        total /= along(numbers.astype(x.dtype), x.ndim, axis)
     return total
 
 
 @op("l2_pool", _POOL, infer=pool_type, pad_type=PAD_TYPES, traits=POOLS, derivative=_square_gradient)
-def l2_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
+def l2_pool(x: np.ndarray, kernel_sizes: Any, **window: Any) -> np.ndarray:
     """The square root of the sum of squares of each window."""
-    steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
+    steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, **window)
     return np.sqrt(fold_windows(np.square(pad_spatial(x, reach)), kernel_sizes, steps, out, np.add))

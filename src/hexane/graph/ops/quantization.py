@@ -10,7 +10,7 @@ import numpy as np
 from hexane.bits import unpack_bits
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.constants import integer_range
-from hexane.graph.ops._rules import axis_of, fits
+from hexane.graph.ops._rules import along, axis_of, fits
 from hexane.graph.ops.conv import PAD_TYPES, conv, conv_type
 from hexane.graph.registry import op
 from hexane.graph.types import ANY, INTS, TensorType
@@ -38,15 +38,6 @@ def _check_scale(data: TensorType, scale: TensorType, zero_point: TensorType | N
             raise GraphError(
                 f"{what} has {vector.shape[0]} entries, axis {axis} of {data.shape} needs {data.shape[where]}"
             )
-
-
-def along(vector: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
-    """A scalar or vector ready to broadcast along an axis."""
-    if vector.ndim == 0:
-        return vector
-    shape = [1] * rank
-    shape[axis or 0] = -1
-    return vector.reshape(shape)
 
 
 def _quantize_type(input: TensorType, scale: TensorType, zero_point: Any, axis: Any, output_dtype: str) -> TensorType:
@@ -190,9 +181,7 @@ def constexpr_lut_to_dense(indices: np.ndarray, lut: np.ndarray, vector_axis: in
         raise GraphError(f"index {int(indices.max())} of a table of {lut.shape[-2]} entries")
     where = []
     for axis, (count, extent) in enumerate(zip(groups, indices.shape)):
-        shape = [1] * indices.ndim
-        shape[axis] = extent
-        where.append((np.arange(extent) // (extent // count)).reshape(shape))
+        where.append(along(np.arange(extent) // (extent // count), indices.ndim, axis))
     entries = lut[(*where, indices)]
     if lut.shape[-1] == 1:
         return entries[..., 0]
@@ -355,20 +344,13 @@ def constexpr_cast(source_val: np.ndarray, output_dtype: str) -> np.ndarray:
 
 
 def _conv_quantized_type(
-    x: TensorType,
-    weight: TensorType,
-    bias: Any,
-    quantization_type: str,
-    nbits: int,
-    quant_scale: TensorType,
-    quant_bias: TensorType,
-    **rest: Any,
+    weight: TensorType, quantization_type: str, nbits: int, quant_scale: TensorType, quant_bias: TensorType, **rest: Any
 ) -> TensorType:
     if quantization_type != "linear" or nbits != 8:
         raise UnsupportedError("conv_quantized with a table or with fewer than 8 bits is not read")
     for vector, what in ((quant_scale, "quant_scale"), (quant_bias, "quant_bias")):
         fits(vector, (1,) * vector.rank if prod(vector.shape) == 1 else weight.shape[:1], what)
-    return conv_type(x=x, weight=weight, bias=bias, **rest)
+    return conv_type(weight=weight, **rest)
 
 
 @op(
@@ -382,16 +364,10 @@ def _conv_quantized_type(
     quantization_type=("linear", "lut"),
 )
 def conv_quantized(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: Any,
-    quantization_type: str,
-    nbits: int,
-    quant_scale: np.ndarray,
-    quant_bias: np.ndarray,
-    **rest: Any,
+    x: np.ndarray, weight: np.ndarray, quant_scale: np.ndarray, quant_bias: np.ndarray, **rest: Any
 ) -> np.ndarray:
     """``conv`` with the weight q scale + bias (scalars, or one per output channel)."""
     rank = weight.ndim
     full = weight.astype(x.dtype) * along(quant_scale.reshape(-1), rank, 0) + along(quant_bias.reshape(-1), rank, 0)
-    return conv(x=x, weight=full, bias=bias, **rest)
+    window = {name: content for name, content in rest.items() if name not in ("quantization_type", "nbits")}
+    return conv(x=x, weight=full, **window)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import through_matrix
-from hexane.graph.ops._rules import positive
+from hexane.graph.ops._rules import along, positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -44,9 +44,7 @@ def linear_along(x: np.ndarray, axis: int, points: np.ndarray) -> np.ndarray:
         return x
     low = np.clip(np.floor(points).astype(np.intp), 0, extent - 1)
     high = np.minimum(low + 1, extent - 1)
-    shape = [1] * x.ndim
-    shape[axis] = len(points)
-    weight = (points - low).astype(x.dtype).reshape(shape)
+    weight = along((points - low).astype(x.dtype), x.ndim, axis)
     return x.take(low, axis) * (1 - weight) + x.take(high, axis) * weight
 
 

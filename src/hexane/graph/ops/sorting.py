@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import along, axis_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -116,9 +116,7 @@ def one_hot(indices: np.ndarray, one_hot_vector_size: int, axis: int, on_value: 
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere (everywhere for an index outside)."""
     where = axis % (indices.ndim + 1)
     positions = np.where(indices < 0, indices + one_hot_vector_size, indices)
-    shape = [1] * (indices.ndim + 1)
-    shape[where] = one_hot_vector_size
-    hit = np.expand_dims(positions, where) == np.arange(one_hot_vector_size).reshape(shape)
+    hit = np.expand_dims(positions, where) == along(np.arange(one_hot_vector_size), indices.ndim + 1, where)
     on = np.int32(1) if on_value is None else on_value.reshape(())
     off = np.zeros((), on.dtype) if off_value is None else off_value.reshape(())
     return np.where(hit, on, off)
