@@ -14,6 +14,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import fits
+from hexane.graph.ops.recurrent import gru_cell, lstm_cell, rnn_cell
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -143,7 +144,9 @@ def _run(
         gates = X @ W[d].T
         if bias_w is not None:
             gates = gates + bias_w
-        step = _CELLS[kind](R[d], bias_r, None if P is None else np.asarray(P[d], work), functions[d], clip, flag)
+        step = _CELLS[kind](
+            R[d], bias_r, None if P is None else np.asarray(P[d], work), functions[d], clip if clip > 0 else None, flag
+        )
         rows = np.arange(batch)
         for t in range(steps):
             # A sequence shorter than the longest one runs backwards from its own end (operator specification).
@@ -160,56 +163,19 @@ def _run(
     return tuple(np.ascontiguousarray(a).astype(out_dtype, copy=False) for a in (whole, *last))
 
 
-def _clipped(x: np.ndarray, clip: float) -> np.ndarray:
-    return np.clip(x, -clip, clip) if clip > 0 else x
+def _rnn(inner, bias, peephole, functions, clip, flag):
+    return rnn_cell(inner, bias, *functions, clip)
 
 
-def _rnn_cell(R, bias, P, functions, clip, flag):
-    (f,) = functions
-    bias = 0 if bias is None else bias
-
-    def step(gates, state):
-        return [f(_clipped(gates + state[0] @ R.T + bias, clip))]
-
-    return step
+def _gru(inner, bias, peephole, functions, clip, flag):
+    return gru_cell(inner, bias, functions, "zrh", after=flag, clip=clip)
 
 
-def _gru_cell(R, bias, P, functions, clip, linear_before_reset):
-    f, g = functions
-    hidden = R.shape[1]
-    bias = np.zeros(3 * hidden, R.dtype) if bias is None else bias
-
-    def step(gates, state):
-        (h,) = state
-        inner = h @ R[: 2 * hidden].T + bias[: 2 * hidden]
-        z = f(_clipped(gates[:, :hidden] + inner[:, :hidden], clip))
-        r = f(_clipped(gates[:, hidden : 2 * hidden] + inner[:, hidden:], clip))
-        Rh, bh = R[2 * hidden :], bias[2 * hidden :]
-        candidate = r * (h @ Rh.T + bh) if linear_before_reset else (r * h) @ Rh.T + bh
-        n = g(_clipped(gates[:, 2 * hidden :] + candidate, clip))
-        return [(1 - z) * n + z * h]
-
-    return step
+def _lstm(inner, bias, peephole, functions, clip, flag):
+    return lstm_cell(inner, bias, peephole, functions, "iofc", coupled=flag, clip=clip)
 
 
-def _lstm_cell(R, bias, P, functions, clip, input_forget):
-    f, g, h_of = functions
-    bias = 0 if bias is None else bias
-    pi, po, pf = (0, 0, 0) if P is None else np.split(P, 3)
-
-    def step(gates, state):
-        h, c = state
-        i, o, fg, cell = np.split(gates + h @ R.T + bias, 4, axis=1)
-        i = f(_clipped(i + pi * c, clip))
-        fg = 1 - i if input_forget else f(_clipped(fg + pf * c, clip))
-        c = fg * c + i * g(_clipped(cell, clip))
-        o = f(_clipped(o + po * c, clip))
-        return [o * h_of(c), c]
-
-    return step
-
-
-_CELLS = {"RNN": _rnn_cell, "GRU": _gru_cell, "LSTM": _lstm_cell}
+_CELLS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 @op("onnx.RNN", _OPERANDS + _COMMON, infer=_types("RNN"), direction=DIRECTIONS)

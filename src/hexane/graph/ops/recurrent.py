@@ -12,6 +12,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.numeric import sigmoid
+from hexane.graph.ops._rules import fits
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -28,14 +29,76 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+# -- one step, as MIL and ONNX both have it: their gates stand in other orders -----------------------------------------
+
+Cell = Callable[[np.ndarray, list[np.ndarray]], list[np.ndarray]]
+"""From what the input gives to all gates and the states before a step to those behind it; the first is the result."""
+
+
+def _clipped(x: np.ndarray, limit: float | None) -> np.ndarray:
+    return x if limit is None else np.clip(x, -limit, limit)
+
+
+def rnn_cell(inner: np.ndarray, bias: Any, function: Any, clip: float | None = None) -> Cell:
+    """h = function(input + W h + b); ``inner`` is W, [hidden, hidden]."""
+
+    def step(driven: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
+        return [function(_clipped(driven + states[0] @ inner.T + (0 if bias is None else bias), clip))]
+
+    return step
+
+
+def gru_cell(
+    inner: np.ndarray, bias: Any, functions: Any, order: str, *, after: bool, clip: float | None = None
+) -> Cell:
+    """Update z, reset r and the new h in an ``order`` ("zrh"): (1 - z) new + z h.
+
+    The reset gate multiplies h before the matrix; ``after`` it the product and its bias instead.
+    """
+    gate, function = functions
+    biases = dict(zip(order, np.split(np.zeros(len(inner), inner.dtype) if bias is None else bias, 3)))
+    matrices = dict(zip(order, np.split(inner, 3)))
+
+    def step(driven: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
+        (h,) = states
+        rows = dict(zip(order, np.split(driven, 3, axis=1)))
+        z, r = (gate(_clipped(rows[name] + (h @ matrices[name].T + biases[name]), clip)) for name in "zr")
+        new = r * (h @ matrices["h"].T + biases["h"]) if after else (r * h) @ matrices["h"].T + biases["h"]
+        return [(1 - z) * function(_clipped(rows["h"] + new, clip)) + z * h]
+
+    return step
+
+
+def lstm_cell(
+    inner: np.ndarray, bias: Any, peephole: Any, functions: Any, order: str, *, coupled: bool = False,
+    clip: float | None = None, clip_cell: float | None = None,
+) -> Cell:  # fmt: skip
+    """Input i, forget f, output o and the cell c in an ``order`` ("iofc"): c = f c + i new, h = o function(c).
+
+    Peepholes see the old cell, the output gate's the new one; ``coupled``: f is 1 - i.
+    """
+    gate, of_cell, function = functions
+    eyes = dict(zip(order, (0, 0, 0) if peephole is None else np.split(peephole, 3)))
+
+    def step(driven: np.ndarray, states: list[np.ndarray]) -> list[np.ndarray]:
+        h, c = states
+        parts = np.split(driven + h @ inner.T + (0 if bias is None else bias), 4, axis=1)
+        rows = dict(zip(order, parts))
+        i = gate(_clipped(rows["i"] + eyes["i"] * c, clip))
+        f = 1 - i if coupled else gate(_clipped(rows["f"] + eyes["f"] * c, clip))
+        c = _clipped(f * c + i * of_cell(_clipped(rows["c"], clip)), clip_cell)
+        return [gate(_clipped(rows["o"] + eyes["o"] * c, clip)) * function(c), c]
+
+    return step
+
+
+# -- MIL's layers ------------------------------------------------------------------------------------------------------
+
+
 def _check(
-    x: TensorType,
-    states: tuple[TensorType, ...],
-    weight_ih: TensorType,
-    weight_hh: TensorType,
-    gates: int,
-    directions: int,
-) -> int:
+    x: TensorType, states: tuple[TensorType, ...], weight_ih: TensorType, weight_hh: TensorType, gates: int,
+    directions: int = 1,
+) -> int:  # fmt: skip
     """The hidden size; GraphError when shapes do not go together."""
     if x.rank != 3:
         raise GraphError(f"x has rank {x.rank}, [sequence, batch, input] is needed")
@@ -47,8 +110,7 @@ def _check(
             f"weights {weight_ih.shape} and {weight_hh.shape} for inputs of {x.shape[2]} and {gates} gates"
         )
     for state in states:
-        if state.shape != (x.shape[1], directions * hidden):
-            raise GraphError(f"an initial state has shape {state.shape}, {(x.shape[1], directions * hidden)} is needed")
+        fits(state, (x.shape[1], directions * hidden), "an initial state")
     return hidden
 
 
@@ -57,20 +119,31 @@ def _results(x: TensorType, width: int, output_sequence: bool, states: int) -> t
     return (sequence, *(x.with_shape((x.shape[1], width)) for _ in range(states)))
 
 
-def _bias_check(bias: TensorType | None, count: int, what: str = "bias") -> None:
-    if bias is not None and bias.shape != (count,):
-        raise GraphError(f"{what} has shape {bias.shape}, [{count}] is needed")
+def _outcome(cell: Cell, driven: np.ndarray, states: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The result of each step, and the states at the end."""
+    results = []
+    for row in driven:
+        states = cell(row, states)
+        results.append(states[0])
+    return results, states
 
 
-def _steps(x: np.ndarray, direction: str) -> np.ndarray:
-    return x[::-1] if direction == "reverse" else x
+def _sequence(results: list[np.ndarray], last: np.ndarray, output_sequence: bool) -> np.ndarray:
+    if output_sequence:
+        return np.stack(results) if results else np.zeros((0, *last.shape), last.dtype)
+    return last[None]
+
+
+def _driven(x: np.ndarray, direction: str, weight_ih: np.ndarray, bias: Any) -> np.ndarray:
+    """What the input gives to the gates, in the order of the steps."""
+    return (x[::-1] if direction == "reverse" else x) @ weight_ih.T + (0 if bias is None else bias)
 
 
 def _rnn_type(
     x: TensorType, initial_h: TensorType, weight_ih: TensorType, weight_hh: TensorType, bias: Any, output_sequence: bool
 ) -> tuple[TensorType, ...]:
-    hidden = _check(x, (initial_h,), weight_ih, weight_hh, 1, 1)
-    _bias_check(bias, hidden)
+    hidden = _check(x, (initial_h,), weight_ih, weight_hh, 1)
+    fits(bias, (hidden,), "bias")
     return _results(x, hidden, output_sequence, 1)
 
 
@@ -83,44 +156,20 @@ def _rnn_type(
     direction=("forward", "reverse"),
     activation=ACTIVATIONS,
 )
-def rnn(
-    x: np.ndarray,
-    initial_h: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias: Any,
-    direction: str,
-    output_sequence: bool,
-    activation: str,
-) -> tuple[np.ndarray, np.ndarray]:
+def rnn(x, initial_h, weight_ih, weight_hh, bias, direction, output_sequence, activation):
     """h = activation(W_ih x + W_hh h + b)."""
-    act = ACTIVATIONS[activation]
-    driven = _steps(x, direction) @ weight_ih.T + (0 if bias is None else bias)
-    h, states = initial_h, []
-    for step in driven:
-        h = act(step + h @ weight_hh.T)
-        states.append(h)
-    return _sequence(states, h, output_sequence), h
-
-
-def _sequence(states: list[np.ndarray], last: np.ndarray, output_sequence: bool) -> np.ndarray:
-    if output_sequence:
-        return np.stack(states) if states else np.zeros((0, *last.shape), last.dtype)
-    return last[None]
+    cell = rnn_cell(weight_hh, None, ACTIVATIONS[activation])
+    results, (h,) = _outcome(cell, _driven(x, direction, weight_ih, bias), [initial_h])
+    return _sequence(results, h, output_sequence), h
 
 
 def _gru_type(
-    x: TensorType,
-    initial_h: TensorType,
-    weight_ih: TensorType,
-    weight_hh: TensorType,
-    bias: Any,
-    output_sequence: bool,
-    input_bias: Any,
-) -> tuple[TensorType, ...]:
-    hidden = _check(x, (initial_h,), weight_ih, weight_hh, 3, 1)
-    _bias_check(bias, 3 * hidden)
-    _bias_check(input_bias, 3 * hidden, "input_bias")
+    x: TensorType, initial_h: TensorType, weight_ih: TensorType, weight_hh: TensorType, output_sequence: bool,
+    **biases: Any,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    hidden = _check(x, (initial_h,), weight_ih, weight_hh, 3)
+    for name in ("bias", "input_bias"):
+        fits(biases[name], (3 * hidden,), name)
     return _results(x, hidden, output_sequence, 1)
 
 
@@ -134,61 +183,30 @@ def _gru_type(
     activation=ACTIVATIONS,
     recurrent_activation=ACTIVATIONS,
 )
-def gru(
-    x: np.ndarray,
-    initial_h: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias: Any,
-    direction: str,
-    output_sequence: bool,
-    recurrent_activation: str,
-    activation: str,
-    reset_after: bool,
-    input_bias: Any,
-) -> tuple[np.ndarray, np.ndarray]:
+def gru(x, initial_h, weight_ih, weight_hh, bias, direction, output_sequence, reset_after, input_bias, **functions):
     """Gates reset, output, update: h = (1 - z) o + z h.
 
     The reset gate multiplies h before the matrix; with ``reset_after`` the product and its bias instead, as in PyTorch.
     """
-    gate, act = ACTIVATIONS[recurrent_activation], ACTIVATIONS[activation]
-    hidden = weight_hh.shape[1]
-    none = np.zeros(3 * hidden, x.dtype)
-    inner = none if bias is None else bias
-    driven = _steps(x, direction) @ weight_ih.T + (none if input_bias is None else input_bias)
-    r_rows, o_rows, z_rows = (slice(i * hidden, (i + 1) * hidden) for i in range(3))
-    h, states = initial_h, []
-    for step in driven:
-        r = gate(step[:, r_rows] + h @ weight_hh[r_rows].T + inner[r_rows])
-        z = gate(step[:, z_rows] + h @ weight_hh[z_rows].T + inner[z_rows])
-        if reset_after:
-            o = act(step[:, o_rows] + r * (h @ weight_hh[o_rows].T + inner[o_rows]))
-        else:
-            o = act(step[:, o_rows] + (r * h) @ weight_hh[o_rows].T + inner[o_rows])
-        h = (1 - z) * o + z * h
-        states.append(h)
-    return _sequence(states, h, output_sequence), h
+    acts = [ACTIVATIONS[functions[name]] for name in ("recurrent_activation", "activation")]
+    cell = gru_cell(weight_hh, bias, acts, "rhz", after=reset_after)
+    results, (h,) = _outcome(cell, _driven(x, direction, weight_ih, input_bias), [initial_h])
+    return _sequence(results, h, output_sequence), h
 
 
 def _lstm_type(
-    x: TensorType,
-    initial_h: TensorType,
-    initial_c: TensorType,
-    weight_ih: TensorType,
-    weight_hh: TensorType,
-    direction: str,
-    output_sequence: bool,
-    **rest: Any,
-) -> tuple[TensorType, ...]:
+    x: TensorType, initial_h: TensorType, initial_c: TensorType, weight_ih: TensorType, weight_hh: TensorType,
+    direction: str, output_sequence: bool, **rest: Any,
+) -> tuple[TensorType, ...]:  # fmt: skip
     directions = 2 if direction == "bidirectional" else 1
     hidden = _check(x, (initial_h, initial_c), weight_ih, weight_hh, 4, directions)
     if directions == 2:
         if rest["weight_ih_back"] is None or rest["weight_hh_back"] is None:
             raise GraphError("direction bidirectional needs weight_ih_back and weight_hh_back")
-        _check(x, (), rest["weight_ih_back"], rest["weight_hh_back"], 4, 1)
+        _check(x, (), rest["weight_ih_back"], rest["weight_hh_back"], 4)
     for suffix in ("", "_back"):
-        _bias_check(rest["bias" + suffix], 4 * hidden, "bias" + suffix)
-        _bias_check(rest["peephole" + suffix], 3 * hidden, "peephole" + suffix)
+        fits(rest["bias" + suffix], (4 * hidden,), "bias" + suffix)
+        fits(rest["peephole" + suffix], (3 * hidden,), "peephole" + suffix)
     return _results(x, directions * hidden, output_sequence, 2)
 
 
@@ -204,69 +222,20 @@ def _lstm_type(
     recurrent_activation=ACTIVATIONS,
     cell_activation=ACTIVATIONS,
 )
-def lstm(
-    x: np.ndarray,
-    initial_h: np.ndarray,
-    initial_c: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias: Any,
-    peephole: Any,
-    weight_ih_back: Any,
-    weight_hh_back: Any,
-    bias_back: Any,
-    peephole_back: Any,
-    direction: str,
-    output_sequence: bool,
-    recurrent_activation: str,
-    cell_activation: str,
-    activation: str,
-    clip: float | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def lstm(x, initial_h, initial_c, direction, output_sequence, clip, **given):
     """Gates input, forget, output, cell; peepholes see the old cell, the output gate's the new one."""
-    acts = (ACTIVATIONS[recurrent_activation], ACTIVATIONS[cell_activation], ACTIVATIONS[activation])
-    hidden = weight_hh.shape[1]
+    acts = [ACTIVATIONS[given[name]] for name in ("recurrent_activation", "cell_activation", "activation")]
+    hidden = given["weight_hh"].shape[1]
 
-    def run(
-        steps: np.ndarray, which: slice, w_ih: Any, w_hh: Any, b: Any, p: Any
-    ) -> tuple[list, np.ndarray, np.ndarray]:
-        return _lstm_steps(steps, initial_h[:, which], initial_c[:, which], w_ih, w_hh, b, p, acts, clip)
+    def run(suffix: str, way: str, first: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        w_ih, w_hh, bias, p = (given[name + suffix] for name in ("weight_ih", "weight_hh", "bias", "peephole"))
+        cell = lstm_cell(w_hh, None, p, acts, "ifoc", clip_cell=clip)
+        states = [state[:, first : first + hidden] for state in (initial_h, initial_c)]
+        return _outcome(cell, _driven(x, way, w_ih, bias), states)
 
-    states, h, c = run(_steps(x, direction), slice(0, hidden), weight_ih, weight_hh, bias, peephole)
-    if direction != "bidirectional":
-        return _sequence(states, h, output_sequence), h, c
-    back, h_back, c_back = run(
-        x[::-1], slice(hidden, 2 * hidden), weight_ih_back, weight_hh_back, bias_back, peephole_back
-    )
-    h, c = np.concatenate([h, h_back], axis=1), np.concatenate([c, c_back], axis=1)
-    both = [np.concatenate(pair, axis=1) for pair in zip(states, reversed(back))]
-    return _sequence(both, h, output_sequence), h, c
-
-
-def _lstm_steps(
-    x: np.ndarray,
-    h: np.ndarray,
-    c: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    bias: Any,
-    peephole: Any,
-    acts: Any,
-    clip: Any,
-) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    gate, cell, act = acts
-    size = w_hh.shape[1]
-    p_i, p_f, p_o = (0, 0, 0) if peephole is None else peephole.reshape(3, size)
-    driven = x @ w_ih.T + (0 if bias is None else bias)
-    states = []
-    for step in driven:
-        rows = (step + h @ w_hh.T).reshape(len(h), 4, size)
-        i = gate(rows[:, 0] + p_i * c)
-        f = gate(rows[:, 1] + p_f * c)
-        z = cell(rows[:, 3])
-        c = f * c + i * z
-        if clip is not None:
-            c = np.clip(c, -clip, clip)
-        h = gate(rows[:, 2] + p_o * c) * act(c)
-        states.append(h)
-    return states, h, c
+    results, (h, c) = run("", direction, 0)
+    if direction == "bidirectional":
+        back, ends = run("_back", "reverse", hidden)
+        h, c = (np.concatenate(pair, axis=1) for pair in zip((h, c), ends))
+        results = [np.concatenate(pair, axis=1) for pair in zip(results, reversed(back))]
+    return _sequence(results, h, output_sequence), h, c
