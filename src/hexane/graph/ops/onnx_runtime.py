@@ -13,16 +13,20 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops.onnx_data import cumprod
+from hexane.graph.ops.onnx_signal import dft, stft
+from hexane.graph.ops.onnx_vision import col2im, max_unpool
 from hexane.graph.registry import op
-from hexane.graph.types import TensorType, eval_dtype
+from hexane.graph.types import TensorType
 
 
 def runtime_op(name: str, signature: str, **words: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare ``onnx.<name>``: one result of the dtype of ``x`` and of shape ``output_shape``, checked at run time."""
+    """Declare ``onnx.<name>``: its result has the first operand's dtype and ``output_shape``, checked at run time."""
 
     def declare(evaluate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-        def infer(x: TensorType, output_shape: Sequence[int]) -> TensorType:
-            return x.with_shape(output_shape)
+        def infer(output_shape: Sequence[int], **operands: Any) -> TensorType:
+            first: TensorType = next(iter(operands.values()))
+            return first.with_shape(output_shape)
 
         def checked(output_shape: Sequence[int], **arguments: Any) -> np.ndarray:
             try:
@@ -172,14 +176,6 @@ def cumsum(x, axis, exclusive, reverse):
     return np.flip(total, axis) if reverse else total
 
 
-@runtime_op("CumProdAt", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
-def cumprod_at(x, axis, exclusive, reverse):
-    """Running product along an axis known at run time."""
-    from hexane.graph.ops.onnx_data import cumprod
-
-    return cumprod(x, axis, exclusive, reverse)
-
-
 @runtime_op("Trilu", "x:A k:int~ upper:bool=True")
 def trilu(x, k, upper):
     """Upper or lower triangle of the last two axes from diagonal ``k`` on."""
@@ -258,6 +254,12 @@ def topk_arrays(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.nda
     return np.take_along_axis(x, index, axis), index.astype(np.int64)
 
 
+def agreed(name: str, declared: Sequence[int], asked: Sequence[int]) -> None:
+    """GraphError where an op's parameters ask for another shape than the file declares."""
+    if tuple(asked) != tuple(declared):
+        raise GraphError(f"{name}: the file declares {tuple(declared)}, asked for {tuple(asked)} at run time")
+
+
 def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int]) -> tuple[TensorType, ...]:
     axis = axis_of(axis, x.rank)
     return tuple(x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in output_sizes)
@@ -266,74 +268,35 @@ def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int]) -> tuple[
 @op("onnx.Split", "x:A split:ints~ axis:int=0 output_sizes:ints", infer=_split_type)
 def split(x, split, axis, output_sizes):
     """Pieces along an axis, of sizes that arrive at run time."""
-    if tuple(split) != tuple(output_sizes):
-        raise GraphError(
-            f"onnx.Split: the file declares sizes {tuple(output_sizes)}, asked for {tuple(split)} at run time"
-        )
+    agreed("onnx.Split", output_sizes, split)
     return tuple(np.split(x, np.cumsum(split)[:-1], axis=axis))
 
 
-def _image_type(x: TensorType, output_shape: Sequence[int]) -> TensorType:
+def _declared_type(x: TensorType, output_shape: Sequence[int]) -> TensorType:
     return x.with_shape(output_shape)
 
 
 @op(
     "onnx.Col2ImAt",
     "x:A image_shape:ints~ block_shape:ints~ strides:ints pad:ints dilations:ints output_shape:ints",
-    infer=_image_type,
+    infer=_declared_type,
 )
-def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape):
+def col2im_at(x, image_shape, output_shape, **block):
     """``onnx.Col2Im`` with shapes that arrive at run time."""
-    from hexane.graph.ops.onnx_vision import col2im
-
-    if tuple(image_shape) != tuple(output_shape[2:]):
-        raise GraphError(
-            f"onnx.Col2ImAt: the file declares {tuple(output_shape)}, asked for an image {tuple(image_shape)}"
-        )
-    return col2im(x, image_shape, block_shape, strides, pad, dilations)
+    agreed("onnx.Col2ImAt", output_shape[2:], image_shape)
+    return col2im(x, image_shape, **block)
 
 
-@op(
-    "onnx.DFTAt",
-    "x:T dft_length:int~? axis:int~=1 onesided:bool=False inverse:bool=False output_shape:ints",
-    infer=_image_type,
-)
-def dft_at(x, dft_length, axis, onesided, inverse, output_shape):
-    """``onnx.DFT`` with a length or an axis that arrives at run time."""
-    from hexane.graph.ops.onnx_signal import dft
-
-    y = dft(x, dft_length, axis, onesided, inverse)
-    if y.shape != tuple(output_shape):
-        raise GraphError(f"onnx.DFTAt made {y.shape} where the file declares {tuple(output_shape)}")
-    return y.astype(eval_dtype("fp64") if x.dtype == np.float64 else x.dtype)
-
-
-@op(
-    "onnx.STFTAt",
-    "signal:T window:T? frame_step:int~ frame_length:int~? onesided:bool=True output_shape:ints",
-    infer=lambda signal, output_shape, **_: signal.with_shape(output_shape),
-)
-def stft_at(signal, window, frame_step, frame_length, onesided, output_shape):
-    """``onnx.STFT`` with frames whose step or length arrives at run time."""
-    from hexane.graph.ops.onnx_signal import stft
-
-    y = stft(signal, window, frame_step, frame_length, onesided)
-    if y.shape != tuple(output_shape):
-        raise GraphError(f"onnx.STFTAt made {y.shape} where the file declares {tuple(output_shape)}")
-    return y
-
-
-@op(
-    "onnx.MaxUnpoolAt",
-    "x:T indices:I shape:ints~ index_shape:ints output_shape:ints",
-    infer=_image_type,
-)
+@op("onnx.MaxUnpoolAt", "x:T indices:I shape:ints~ index_shape:ints output_shape:ints", infer=_declared_type)
 def max_unpool_at(x, indices, shape, index_shape, output_shape):
     """``onnx.MaxUnpool`` whose output shape arrives at run time."""
-    from hexane.graph.ops.onnx_vision import max_unpool
-
-    if tuple(shape) != tuple(output_shape):
-        raise GraphError(
-            f"onnx.MaxUnpoolAt: the file declares {tuple(output_shape)}, asked for {tuple(shape)} at run time"
-        )
+    agreed("onnx.MaxUnpoolAt", output_shape, shape)
     return max_unpool(x, indices, output_shape, index_shape)
+
+
+for _name, _signature, _function in (
+    ("CumProdAt", "x:N axis:int~ exclusive:bool=False reverse:bool=False", cumprod),
+    ("DFTAt", "x:T dft_length:int~? axis:int~=1 onesided:bool=False inverse:bool=False", dft),
+    ("STFTAt", "signal:T window:T? frame_step:int~ frame_length:int~? onesided:bool=True", stft),
+):  # ops of constant parameters, where these arrive at run time
+    runtime_op(_name, _signature)(_function)
