@@ -11,19 +11,16 @@ from __future__ import annotations
 from typing import Any
 
 from hexane.formats.onnx.file import import_onnx
+from hexane.formats.onnx.same import BINARY, UNARY
 from hexane.graph.types import TensorType, dtype_name
 
-SAME = frozenset(
-    """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
-    HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log LogSoftmax Mish Neg Not Reciprocal Relu Round Selu Sigmoid
-    Sign Sin Sinh Softmax Softplus Softsign Sqrt Tan Tanh ThresholdedRelu""".split()
+SAME = frozenset(UNARY) | frozenset(
+    """Cast CastLike Celu Clip Elu HardSigmoid HardSwish Identity IsInf LeakyRelu LogSoftmax Mish Neg Reciprocal Selu
+    Softmax Log ThresholdedRelu""".split()
 )
 """Ops whose first input has the shape of the result."""
 
-BROADCAST = frozenset(
-    """Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow Sub
-    Xor""".split()
-)
+BROADCAST = frozenset(BINARY) | {"Mod", "Pow"}
 """Ops of two operands that broadcast."""
 
 

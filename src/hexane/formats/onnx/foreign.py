@@ -14,7 +14,7 @@ from hexane.formats.onnx.file import import_onnx
 from hexane.formats.onnx.order import outer_names
 from hexane.formats.onnx.registry import domain_of
 from hexane.formats.operands import type_of
-from hexane.graph.ops.onnx_foreign import run_node, session_of, types_text
+from hexane.graph.ops.onnx_foreign import RUNTIME_DTYPES, run_node, session_of, types_text
 from hexane.graph.types import TensorType, dtype_name
 
 NARROW = frozenset(range(17, 27))
@@ -26,13 +26,7 @@ _INPUT = "input of the node "
 RANDOM = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
-_ELEMENTS = {"fp32": "FLOAT", "fp16": "FLOAT16", "fp64": "DOUBLE", "int64": "INT64", "int32": "INT32", "int16": "INT16",
-             "int8": "INT8", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-             "bool": "BOOL", "string": "STRING"}  # fmt: skip
-_DTYPES = {f"tensor({onnx})": ours for ours, onnx in {
-    "fp32": "float", "fp16": "float16", "fp64": "double", "int64": "int64", "int32": "int32", "int16": "int16",
-    "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
-    "string": "string"}.items()}  # fmt: skip
+_ELEMENTS = {dtype: name[len("tensor(") : -1].upper() for name, dtype in RUNTIME_DTYPES.items()}
 
 
 def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: bool) -> tuple[Any, ...]:
@@ -56,7 +50,7 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
     text = _single(c, operands, captured)
     if must_run:
         for entry in session_of(text, kind).get_outputs():
-            if entry.type not in _DTYPES:
+            if entry.type not in RUNTIME_DTYPES:
                 raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, which onnxruntime gives as bits")
     types = _types(names, declared, text, kind, () if must_run else operands)
     results = c.ops.op("onnx.Foreign", values=tuple(operands), kind=kind, model=text, types=types_text(types))
@@ -99,11 +93,11 @@ def _types(
     session = session_of(text, kind)
     types = []
     for entry in session.get_outputs():
-        if entry.type not in _DTYPES:
+        if entry.type not in RUNTIME_DTYPES:
             raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, not a tensor")
         if not all(isinstance(extent, int) for extent in entry.shape or [None]):
             return _probed(text, kind, operands)
-        types.append(TensorType(_DTYPES[entry.type], tuple(entry.shape)))
+        types.append(TensorType(RUNTIME_DTYPES[entry.type], tuple(entry.shape)))
     return types
 
 

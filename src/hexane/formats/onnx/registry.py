@@ -29,6 +29,29 @@ def onnx_op(*names: str, domain: str = MAIN) -> Callable[[Translator], Translato
     return declare
 
 
+def one_op(name: str, op: str, operands: str, *, domain: str = MAIN, **defaults: Any) -> None:
+    """Declare a node that is one op.
+
+    ``operands`` are its inputs by the op's words in order (``bias?`` may be left out); ``defaults`` its attributes,
+    which the op has under the same names, where a node is silent. None leaves an attribute out.
+    """
+    words = operands.split()
+
+    def translate(c: Any) -> Any:
+        given = {
+            word.rstrip("?"): c.need(index)
+            for index, word in enumerate(words)
+            if not word.endswith("?") or c.has(index)
+        }
+        for attribute, default in defaults.items():
+            content = c.attr(attribute, default)
+            if content is not None:
+                given[attribute] = bool(content) if isinstance(default, bool) else content
+        return c.ops.op(op, **given)
+
+    onnx_op(name, domain=domain)(translate)
+
+
 def translators() -> dict[tuple[str, str], Translator]:
     """All of them, by domain and op."""
     if not _TRANSLATORS:

@@ -6,21 +6,15 @@ from math import prod
 
 import numpy as np
 
+from hexane.formats.onnx.same import BINARY, REDUCTIONS, UNARY
 from hexane.formats.onnx.writing import Writing, refused, writes
 from hexane.graph import Op, Value
 from hexane.graph.ops.join import pad_widths
 from hexane.graph.ops.slicing import slices_of
 from hexane.graph.types import tensor_of
 
-SAME = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "sqrt": "Sqrt", "abs": "Abs", "sign": "Sign",
-    "floor": "Floor", "ceil": "Ceil", "round": "Round", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
-    "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "atanh": "Atanh", "erf": "Erf",
-    "softplus": "Softplus", "softsign": "Softsign", "logical_not": "Not", "identity": "Identity",
-    "add": "Add", "sub": "Sub", "mul": "Mul", "minimum": "Min", "maximum": "Max", "pow": "Pow", "equal": "Equal",
-    "greater": "Greater", "greater_equal": "GreaterOrEqual", "less": "Less", "less_equal": "LessOrEqual",
-    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
-}  # fmt: skip
+SAME = {op: node for node, op in (UNARY | BINARY).items() if not op.startswith("onnx.") and op != "real_div"}
+SAME |= {"identity": "Identity", "minimum": "Min", "maximum": "Max", "pow": "Pow"}
 """Ops that a node of the same operands in the same order computes."""
 
 
@@ -243,14 +237,10 @@ def cumsum(w: Writing, op: Op) -> None:
     w.node("CumSum", [w.name(first(op)), axis], op.output, **more)
 
 
-REDUCTIONS = {
-    "reduce_mean": "ReduceMean", "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin",
-    "reduce_prod": "ReduceProd", "reduce_l1_norm": "ReduceL1", "reduce_l2_norm": "ReduceL2",
-    "reduce_log_sum": "ReduceLogSum", "reduce_log_sum_exp": "ReduceLogSumExp", "reduce_sum_square": "ReduceSumSquare",
-}  # fmt: skip
+_REDUCTIONS = {f"reduce_{kind}": node for node, kind in REDUCTIONS.items()}
 
 
-@writes(*REDUCTIONS)
+@writes(*_REDUCTIONS)
 def reduce(w: Writing, op: Op) -> None:
     rank = first(op).rank
     axes = op.arg("axes")
@@ -258,7 +248,7 @@ def reduce(w: Writing, op: Op) -> None:
     keep, source = int(op.arg("keep_dims")), w.name(first(op))
     if not reduced:  # element by element; ONNX takes no axes for all of them
         source, reduced, keep = w.node("Unsqueeze", [source, w.integers([0])]), [0], 0
-    w.node(REDUCTIONS[op.type], [source, w.integers(reduced)], op.output, keepdims=keep)
+    w.node(_REDUCTIONS[op.type], [source, w.integers(reduced)], op.output, keepdims=keep)
 
 
 @writes("reduce_argmax", "reduce_argmin")

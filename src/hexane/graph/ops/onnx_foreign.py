@@ -19,7 +19,7 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.graph.registry import op
-from hexane.graph.types import TensorType
+from hexane.graph.types import DTYPES, TensorType
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -73,16 +73,19 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-_CARRIERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
-             "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(int16)": np.int16, "tensor(int8)": np.int8,
-             "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32,
-             "tensor(uint64)": np.uint64, "tensor(bool)": np.bool_}  # fmt: skip
+_FLOATS = {"fp32": "float", "fp16": "float16", "fp64": "double"}
+RUNTIME_DTYPES = {
+    f"tensor({_FLOATS.get(dtype, dtype)})": dtype
+    for dtype in (*_FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "bool", "string")
+}
+"""onnxruntime's names of types -> dtypes."""
 
 
 def _given(type_: str, value: Any) -> np.ndarray:
     """A value as onnxruntime takes it."""
     array = np.asarray(value)
-    return array.astype(object if type_ == "tensor(string)" else _CARRIERS.get(type_, array.dtype))
+    dtype = RUNTIME_DTYPES.get(type_)
+    return array.astype(object if dtype == "string" else array.dtype if dtype is None else DTYPES[dtype].carrier)
 
 
 MOST_SECONDS = 60.0
@@ -109,7 +112,7 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
     session = session_of(model, kind)
     entries = session.get_inputs()
     for entry in session.get_outputs():
-        if entry.type not in _CARRIERS and entry.type != "tensor(string)":
+        if entry.type not in RUNTIME_DTYPES:
             raise UnsupportedError(f"{kind}: its result {entry.name!r} is a {entry.type}, no tensor of NumPy's numbers")
     feeds = {e.name: _given(e.type, v) for e, v in zip(entries, values)}
     try:

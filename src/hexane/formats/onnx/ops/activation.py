@@ -9,21 +9,12 @@ import numpy as np
 
 from hexane.formats.compositions import axis_in
 from hexane.formats.onnx.context import NodeContext
-from hexane.formats.onnx.registry import MICROSOFT, onnx_op
+from hexane.formats.onnx.registry import MICROSOFT, one_op, onnx_op
 from hexane.formats.operands import Operand, type_of
 from hexane.graph.types import DTYPES
 
-_PARAMETERS: dict[str, tuple[str, dict[str, float]]] = {
-    "Relu": ("relu", {}), "Sigmoid": ("sigmoid", {}), "Softplus": ("softplus", {}), "Softsign": ("softsign", {}),
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}), "HardSigmoid": ("sigmoid_hard", {"alpha": 0.2, "beta": 0.5}),
-}  # fmt: skip
-"""MIL's op, and its parameters with the values that ONNX gives them where a node is silent."""
-
-
-@onnx_op(*_PARAMETERS)
-def plain(c: NodeContext) -> Operand:
-    op, defaults = _PARAMETERS[c.node.op_type]
-    return c.ops.op(op, x=c.need(0), **{name: c.attr(name, value) for name, value in defaults.items()})
+one_op("LeakyRelu", "leaky_relu", "x", alpha=0.01)
+one_op("HardSigmoid", "sigmoid_hard", "x", alpha=0.2, beta=0.5)
 
 
 @onnx_op("Elu", "Celu", "Selu")

@@ -7,39 +7,26 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.formats.compositions import Refused
 from hexane.formats.onnx.context import NodeContext
-from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.onnx.registry import one_op, onnx_op
+from hexane.formats.onnx.same import BINARY, UNARY
 from hexane.formats.operands import Operand, known, type_of
 from hexane.graph.types import DTYPES, FLOATS, dtype_name
-
-_UNARY = {
-    "Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
-    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
-    "Not": "logical_not", "Round": "round", "Sign": "sign",
-    "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
-    "Acosh": "onnx.Acosh", "Asinh": "onnx.Asinh", "BitwiseNot": "onnx.BitwiseNot", "IsNaN": "onnx.IsNaN",
-}  # fmt: skip
-
-_BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "real_div",
-    "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
-    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
-    "Less": "less", "LessOrEqual": "less_equal",
-    "BitwiseAnd": "onnx.BitwiseAnd", "BitwiseOr": "onnx.BitwiseOr", "BitwiseXor": "onnx.BitwiseXor",
-}  # fmt: skip
 
 _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
-@onnx_op(*_UNARY)
-def unary(c: NodeContext) -> Operand:
-    return c.ops.op(_UNARY[c.node.op_type], x=c.need(0))
+for _name, _op in UNARY.items():
+    one_op(_name, _op, "x")
+one_op("BitShift", "onnx.BitShift", "x y", direction="")
+one_op("IsInf", "onnx.IsInf", "x", detect_positive=True, detect_negative=True)
+one_op("Where", "select", "cond a b")
 
 
-@onnx_op(*_BINARY)
+@onnx_op(*BINARY)
 def binary(c: NodeContext) -> Operand:
     """ONNX broadcasts as NumPy does from op set 7 on."""
     x, y = c.need(0), c.need(1)
-    op = _BINARY[c.node.op_type]
+    op = BINARY[c.node.op_type]
     if op == "equal" and "string" in (type_of(x).dtype, type_of(y).dtype):
         if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
             return np.equal(x, y)
@@ -86,22 +73,6 @@ def mod(c: NodeContext) -> Operand:
     if type_of(x).dtype in FLOATS and c.version < 28:
         raise GraphError("Mod of floats needs fmod = 1")
     return c.ops.mod(x=x, y=y)
-
-
-@onnx_op("BitShift")
-def bit_shift(c: NodeContext) -> Operand:
-    return c.ops.op("onnx.BitShift", x=c.need(0), y=c.need(1), direction=c.attr("direction", ""))
-
-
-@onnx_op("IsInf")
-def is_inf(c: NodeContext) -> Operand:
-    positive, negative = bool(c.attr("detect_positive", 1)), bool(c.attr("detect_negative", 1))
-    return c.ops.op("onnx.IsInf", x=c.need(0), detect_positive=positive, detect_negative=negative)
-
-
-@onnx_op("Where")
-def where(c: NodeContext) -> Operand:
-    return c.ops.select(cond=c.need(0), a=c.need(1), b=c.need(2))
 
 
 @onnx_op("Identity")

@@ -5,19 +5,14 @@ from __future__ import annotations
 from hexane.formats.compositions import axis_in
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.onnx.same import REDUCTIONS
 from hexane.formats.operands import Operand, type_of
 
-_KINDS = {
-    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
-    "ReduceProd": "prod", "ReduceL1": "l1_norm", "ReduceL2": "l2_norm", "ReduceLogSum": "log_sum",
-    "ReduceLogSumExp": "log_sum_exp", "ReduceSumSquare": "sum_square",
-}  # fmt: skip
 
-
-@onnx_op(*_KINDS)
+@onnx_op(*REDUCTIONS)
 def reduce(c: NodeContext) -> Operand:
     """Axes are an attribute or, from op set 13 (sum) and 18 (the others), an input."""
-    x, kind = c.need(0), _KINDS[c.node.op_type]
+    x, kind = c.need(0), REDUCTIONS[c.node.op_type]
     keep, keep_all = bool(c.attr("keepdims", 1)), bool(c.attr("noop_with_empty_axes", 0))
     if not c.has_attr("axes") and not c.is_constant(1):
         shape = c.declared_shape("axes")

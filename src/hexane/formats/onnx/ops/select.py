@@ -11,8 +11,13 @@ from hexane.formats.compositions import Refused, axis_in
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.ops.quantised import KEPT_ELEMENTS
 from hexane.formats.onnx.ops.shape import static_shape
-from hexane.formats.onnx.registry import onnx_op
+from hexane.formats.onnx.registry import one_op, onnx_op
 from hexane.formats.operands import Operand, type_of
+
+one_op("GatherND", "gather_nd", "x indices", batch_dims=0)
+one_op("TensorScatter", "onnx.TensorScatter", "past update write_indices?", axis=-2, mode="linear")
+one_op("Unique", "onnx.Unique", "x", sorted=True, axis=None)
+one_op("Det", "onnx.Det", "x")
 
 
 @onnx_op("Gather")
@@ -49,11 +54,6 @@ def gather_elements(c: NodeContext) -> Operand:
     return c.gather_elements(x, indices, axis_in(c.attr("axis", 0), len(type_of(x).shape)))
 
 
-@onnx_op("GatherND")
-def gather_nd(c: NodeContext) -> Operand:
-    return c.ops.gather_nd(x=c.need(0), indices=c.need(1), batch_dims=c.attr("batch_dims", 0))
-
-
 _MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
@@ -75,13 +75,6 @@ def scatter(c: NodeContext) -> Operand:
     if type_of(indices).shape != type_of(updates).shape:
         raise GraphError(f"indices {type_of(indices).shape} and updates {type_of(updates).shape} differ in shape")
     return c.ops.scatter_along_axis(**given, axis=axis_in(c.attr("axis", 0), len(type_of(x).shape)))
-
-
-@onnx_op("TensorScatter")
-def tensor_scatter(c: NodeContext) -> Operand:
-    extra = {"write_indices": c.need(2)} if c.has(2) else {}
-    axis, mode = c.attr("axis", -2), c.attr("mode", "linear")
-    return c.ops.op("onnx.TensorScatter", past=c.need(0), update=c.need(1), axis=axis, mode=mode, **extra)
 
 
 @onnx_op("TopK")
@@ -165,12 +158,6 @@ def compress(c: NodeContext) -> Operand:
     return c.ops.op("onnx.Compress", x=x, condition=c.need(1), **extra)
 
 
-@onnx_op("Unique")
-def unique(c: NodeContext) -> tuple[Operand, ...]:
-    extra = {} if c.attr("axis") is None else {"axis": c.attr("axis")}
-    return c.ops.op("onnx.Unique", x=c.need(0), sorted=bool(c.attr("sorted", 1)), **extra)
-
-
 @onnx_op("NonMaxSuppression")
 def non_max_suppression(c: NodeContext) -> Operand:
     names = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
@@ -182,11 +169,6 @@ def non_max_suppression(c: NodeContext) -> Operand:
         center_point_box=bool(c.attr("center_point_box", 0)),
         **extra,
     )
-
-
-@onnx_op("Det")
-def det(c: NodeContext) -> Operand:
-    return c.ops.op("onnx.Det", x=c.need(0))
 
 
 @onnx_op("Einsum")
