@@ -10,12 +10,14 @@ import numpy as np
 from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.limits import LONGEST_STRIDE
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
-from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, sweep
+from hexane.passes.rewriting import Rule, array_of, as_dtype, bias_of, fitted, is_static, sweep
 from hexane.passes.rows import instead_of_parts
 from hexane.passes.transposed import dilated
 from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
     from hexane.lowering.compilation import Compilation
@@ -44,12 +46,17 @@ def _plain(op: Op) -> bool:
     return weight.is_constant and is_static(x) and len(x.shape) == 4
 
 
-def _bias(op: Op) -> dict[str, Any]:
-    return {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
-
-
-def _flat(pads: Any) -> list[int]:
-    return [int(w) for pair in pads for w in pair]
+def _like(op: Op, b: GraphBuilder, x: Value, weight: Any, pads: Any, **steps: Sequence[int]) -> Value:
+    """The convolution with another map, kernel and window; ``steps`` are strides and dilations beside 1."""
+    return b.conv(
+        x=x,
+        weight=weight,
+        **bias_of(op),
+        **{name: list(numbers) for name, numbers in steps.items()},
+        pad_type="custom",
+        pad=[int(width) for pair in pads for width in pair],
+        groups=op.arg("groups"),
+    )
 
 
 def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
@@ -58,17 +65,8 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
     if len(x.shape) != 3 or not weight.is_constant or not is_static(x):
         return None
     steps, spread, pads, _ = geometry_of(op)
-    result = b.conv(
-        x=b.expand_dims(x=x, axes=[2]),
-        weight=weight.data[:, :, None, :],
-        **_bias(op),
-        strides=[1, *steps],
-        dilations=[1, *spread],
-        pad_type="custom",
-        pad=[0, 0, *pads[0]],
-        groups=op.arg("groups"),
-    )
-    return b.squeeze(x=result, axes=[2])
+    high, kernel, pads = b.expand_dims(x=x, axes=[2]), weight.data[:, :, None, :], [(0, 0), *pads]
+    return b.squeeze(x=_like(op, b, high, kernel, pads, strides=(1, *steps), dilations=(1, *spread)), axes=[2])
 
 
 def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
@@ -86,7 +84,9 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
     if x.shape[1] > MOST_GATHERED or weight.constant is None or weight.constant.coding is not None:
         return None
     taps = [ceil_div(k, 2) for k in weight.shape[2:]]
-    first, second, used = [], [], []
+    first: list[int] = []
+    second: list[tuple[int, int]] = []
+    used: list[int] = []
     for extent, t, step, count, (before, _) in zip(x.shape[2:], taps, steps, out, pads):
         shift = before % 2
         length = (count - 1) * (step // 2) + t
@@ -96,9 +96,8 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
         if used[-1] < 1 or before // 2 >= max(t, 2) or after >= t:
             return None
         first += [shift, 2 * cells - used[-1] - shift]
-        second += [before // 2, after]
-    if used != list(x.shape[2:]):
-        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], *used])
+        second.append((before // 2, after))
+    x = fitted(x, {axis: (0, length) for axis, length in enumerate(used, 2)}, b)
     cout, cin = weight.shape[:2]
     gather = np.zeros((cin, 4, cin, 4))
     for c in range(cin):
@@ -113,14 +112,8 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
         pad_type="custom",
         pad=first,
     )
-    return b.conv(
-        x=cells_of,
-        weight=as_dtype(kernel.reshape(cout, 4 * cin, *taps), weight),
-        **_bias(op),
-        strides=[step // 2 for step in steps],
-        pad_type="custom",
-        pad=second,
-    )
+    kernel = as_dtype(kernel.reshape(cout, 4 * cin, *taps), weight)
+    return _like(op, b, cells_of, kernel, second, strides=[step // 2 for step in steps])
 
 
 def _square_stride(op: Op, b: GraphBuilder) -> Value | None:
@@ -155,28 +148,15 @@ def _fold_rows(op: Op, b: GraphBuilder) -> Value | None:
     cout, cin, k, kw = weight.shape
     taps = ceil_div(k, s)
     rows = out[0] - 1 + taps
-    x, before = op.inputs["x"], pads[0][0]
-    used = min(x.shape[2], rows * s - before)
-    if used < x.shape[2]:
-        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], used, x.shape[3]])
-    after = rows * s - before - used
-    if before or after:
-        x = b.pad(x=x, pad=[0, 0, 0, 0, before, after, 0, 0], mode="constant", constant_val=0.0)
+    x = fitted(op.inputs["x"], {2: (-pads[0][0], rows * s)}, b)
     n, _, _, width = x.shape
     folded = b.transpose(x=b.reshape(x=x, shape=[n * cin, rows, s, width]), perm=[0, 2, 1, 3])
     folded = b.reshape(x=folded, shape=[n, cin * s, rows, width])
     full = np.zeros((cout, cin, taps * s, kw))
     full[:, :, :k] = weight
     kernel = full.reshape(cout, cin, taps, s, kw).transpose(0, 1, 3, 2, 4).reshape(cout, cin * s, taps, kw)
-    return b.conv(
-        x=folded,
-        weight=as_dtype(kernel, op.inputs["weight"]),
-        **_bias(op),
-        strides=[1, steps[1]],
-        dilations=[1, spread[1]],
-        pad_type="custom",
-        pad=[0, 0, *pads[1]],
-    )
+    kernel = as_dtype(kernel, op.inputs["weight"])
+    return _like(op, b, folded, kernel, [(0, 0), pads[1]], strides=(1, steps[1]), dilations=(1, spread[1]))
 
 
 def _keep_some(op: Op, b: GraphBuilder) -> Value | None:
@@ -191,26 +171,17 @@ def _keep_some(op: Op, b: GraphBuilder) -> Value | None:
         some = b.slice_by_index(
             x=op.inputs["x"], begin=[0] * 4, end=list(op.inputs["x"].shape), stride=[1, 1, *map(int, steps)]
         )
-        return b.conv(x=some, weight=weight, **_bias(op), groups=op.arg("groups"))
+        return b.conv(x=some, weight=weight, **bias_of(op), groups=op.arg("groups"))
     part = [2 if s % 2 == 0 else 1 for s in steps]
     # as many results as the last kept one needs
-    extents: list[int] = []
+    extents: list[tuple[int, int]] = []
     sides = zip(op.inputs["x"].shape[2:], weight.shape[2:], spread, steps, pads, out)
     for extent, k, d, step, (before, _), count in sides:
         last = (count - 1) * step + (k - 1) * d + 1
-        extents += [before, last - before - extent]
-    if min(extents) < 0:
-        extents = _flat(pads)
-    dense = b.conv(
-        x=op.inputs["x"],
-        weight=weight,
-        **_bias(op),
-        strides=part,
-        dilations=list(spread),
-        pad_type="custom",
-        pad=extents,
-        groups=op.arg("groups"),
-    )
+        extents.append((before, last - before - extent))
+    if min(map(min, extents)) < 0:
+        extents = pads
+    dense = _like(op, b, op.inputs["x"], weight, extents, strides=part, dilations=spread)
     begin, end = [0, 0, 0, 0], list(dense.shape)
     jump = [1, 1, steps[0] // part[0], steps[1] // part[1]]
     for axis in (2, 3):
@@ -223,23 +194,14 @@ def _stride_to_channels(
 ) -> Value:
     x, weight = op.inputs["x"], dilated(array_of(op.inputs["weight"]), spread)  # type: ignore[arg-type]
     taps = [ceil_div(k, s) for k in weight.shape[2:]]
-    widths = []
-    crop = []
-    for extent, t, count, (before, _) in zip(x.shape[2:], taps, out, pads):
-        total = (count - 1 + t) * s
-        widths += [before, max(0, total - before - extent)]
-        crop.append(min(extent, total - before))
-    if crop != list(x.shape[2:]):
-        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], *crop])
-    if any(widths):
-        x = b.pad(x=x, pad=[0, 0, 0, 0, *widths], mode="constant", constant_val=0.0)
-    folded = b.pixel_unshuffle(x=x, downscale_factor=s)
+    spans = {axis: (-pads[axis - 2][0], (out[axis - 2] - 1 + taps[axis - 2]) * s) for axis in (2, 3)}
+    folded = b.pixel_unshuffle(x=fitted(x, spans, b), downscale_factor=s)
     cout, cin = weight.shape[:2]
     full = np.zeros((cout, cin, taps[0] * s, taps[1] * s))
     full[:, :, : weight.shape[2], : weight.shape[3]] = weight
     kernel = full.reshape(cout, cin, taps[0], s, taps[1], s).transpose(0, 1, 3, 5, 2, 4)
     kernel = kernel.reshape(cout, cin * s * s, *taps)
-    return b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **_bias(op))
+    return b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **bias_of(op))
 
 
 def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
@@ -257,21 +219,12 @@ def _dilated_rows(op: Op, b: GraphBuilder) -> Value | None:
     results = ceil_div(out[1], d)
     top, before = divmod(before, d)
     lines = min(ceil_div(before + x.shape[3], d), results + k - 1 - top)
-    bottom, behind = results + k - 1 - top - lines, lines * d - before - x.shape[3]
+    bottom = results + k - 1 - top - lines
     if max(top, bottom) >= k:  # rows of padding that no window has
         return None
-    if behind < 0:
-        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:3], lines * d - before])
-    if before or behind > 0:
-        x = b.pad(x=x, pad=[0] * 6 + [before, max(behind, 0)], mode="constant", constant_val=0.0)
-    upright = b.conv(
-        x=b.reshape(x=x, shape=[*x.shape[:2], lines, d]),
-        weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
-        **_bias(op),
-        pad_type="custom",
-        pad=[top, bottom, 0, 0],
-        groups=op.arg("groups"),
-    )
+    x = fitted(x, {3: (-before, lines * d)}, b)
+    kernel = np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2))
+    upright = _like(op, b, b.reshape(x=x, shape=[*x.shape[:2], lines, d]), kernel, [(top, bottom), (0, 0)])
     flat = b.reshape(x=upright, shape=[*upright.shape[:2], 1, results * d])
     return b.slice_by_size(x=flat, begin=[0] * 4, size=[*flat.shape[:3], out[1]]) if results * d > out[1] else flat
 
@@ -285,31 +238,15 @@ def _dilation(op: Op, b: GraphBuilder) -> Value | None:
     if all(d == 1 or k == 1 for d, k in zip(spread, size)):
         return None
     weight = as_dtype(dilated(array_of(op.inputs["weight"]), spread), op.inputs["weight"])  # type: ignore[arg-type]
-    return b.conv(
-        x=op.inputs["x"],
-        weight=weight,
-        **_bias(op),
-        strides=list(steps),
-        pad_type="custom",
-        pad=_flat(pads),
-        groups=op.arg("groups"),
-    )
+    return _like(op, b, op.inputs["x"], weight, pads, strides=steps)
 
 
 def _exchanged(op: Op, b: GraphBuilder) -> Value:
     """The convolution with rows and columns exchanged before and after."""
     steps, spread, pads, _ = geometry_of(op)
-    weight = op.inputs["weight"]
-    result = b.conv(
-        x=b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2]),
-        weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
-        **_bias(op),
-        strides=list(steps[::-1]),
-        dilations=list(spread[::-1]),
-        pad_type="custom",
-        pad=_flat(pads[::-1]),
-        groups=op.arg("groups"),
-    )
+    x = b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2])
+    kernel = np.ascontiguousarray(op.inputs["weight"].data.transpose(0, 1, 3, 2))
+    result = _like(op, b, x, kernel, pads[::-1], strides=steps[::-1], dilations=spread[::-1])
     return b.transpose(x=result, perm=[0, 1, 3, 2])
 
 
@@ -367,36 +304,11 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
     for i in range(count):
         if not -length < i * part - before < x.shape[axis] and (shifted or i < count - 1):
             continue  # these taps meet nothing but the padding
-        shifted.append(_window(x, axis, i * part - before, length, b))
+        shifted.append(fitted(x, {axis: (i * part - before, length)}, b))
         piece = np.take(weight, range(i * part, min(k, (i + 1) * part)), axis)
         missing = [(0, 0)] * 4
         missing[axis] = (0, part - piece.shape[axis])
         kernels.append(np.pad(piece, missing))
     left = [(0, 0) if i == axis - 2 else pair for i, pair in enumerate(pads)]
-    return b.conv(
-        x=b.concat(values=tuple(shifted), axis=1),
-        weight=as_dtype(np.concatenate(kernels, 1), op.inputs["weight"]),
-        **_bias(op),
-        strides=list(steps),
-        pad_type="custom",
-        pad=_flat(left),
-    )
-
-
-def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Value:
-    """``length`` rows or columns of a map from ``begin`` on, zeros where it has none."""
-    extent = x.shape[axis]
-    if not -length < begin < extent:
-        empty = [length if i == axis else side for i, side in enumerate(x.shape)]
-        return b.const(np.zeros(empty, np.float16 if x.dtype == "fp16" else np.float32))
-    first, last = max(begin, 0), min(begin + length, extent)
-    if (first, last) != (0, extent):
-        start, size = [0] * 4, list(x.shape)
-        start[axis], size[axis] = first, last - first
-        x = b.slice_by_size(x=x, begin=start, size=size)
-    before, after = max(0, -begin), max(0, begin + length - extent)
-    if before or after:
-        widths = [0] * 8
-        widths[2 * axis], widths[2 * axis + 1] = before, after
-        x = b.pad(x=x, pad=widths, mode="constant", constant_val=0.0)
-    return x
+    kernel = as_dtype(np.concatenate(kernels, 1), op.inputs["weight"])
+    return _like(op, b, b.concat(values=tuple(shifted), axis=1), kernel, left, strides=steps)

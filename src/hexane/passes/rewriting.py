@@ -79,6 +79,29 @@ def known(*arguments: Any) -> bool:
     return not any(argument is UNKNOWN for argument in arguments)
 
 
+def bias_of(op: Op) -> dict[str, Value]:
+    """The bias of an op as an operand, where it has one."""
+    return {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
+
+
+def fitted(x: Value, spans: Mapping[int, tuple[int, int]], b: GraphBuilder, value: float = 0.0) -> Value:
+    """``length`` elements from ``begin`` on along axes, by axis: cut, and continued with a number where x has none."""
+    begin, size, frame = [0] * x.rank, list(x.shape), [0] * (2 * x.rank)
+    for axis, (first, length) in spans.items():
+        extent = x.shape[axis]
+        if not -length < first < extent:
+            shape = [spans[i][1] if i in spans else side for i, side in enumerate(x.shape)]
+            return b.const(np.full(shape, value, np.float16 if x.dtype == "fp16" else np.float32))
+        last = min(first + length, extent)
+        begin[axis], size[axis] = max(first, 0), last - max(first, 0)
+        frame[2 * axis : 2 * axis + 2] = max(-first, 0), first + length - last
+    if size != list(x.shape):
+        x = b.slice_by_size(x=x, begin=begin, size=size)
+    if any(frame):
+        x = b.pad(x=x, pad=frame, mode="constant", constant_val=value)
+    return x
+
+
 def array_of(value: Value | None) -> np.ndarray | None:
     """A constant's values in float64 where they are floats, None for what is computed."""
     if value is None or not value.is_constant:

@@ -14,7 +14,7 @@ from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
-from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.rewriting import array_of, as_dtype, bias_of, fitted, is_static, sweep
 from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
     fetched = cout * per * cin * block * taps
     if n == 1 and on.signal_frames and frames.cost(cin, cout) < traffic + fetched:
         return frames.convolution(op, pads[1][0], b)
-    signal = _fitted(x, pads[1][0], blocks * block, b)
+    signal = fitted(x, {3: (-pads[1][0], blocks * block)}, b)
     folded = b.transpose(x=b.reshape(x=signal, shape=[n, cin, blocks, block]), perm=[0, 1, 3, 2])
     folded = b.reshape(x=folded, shape=[n, cin * block, 1, blocks])
     kernel = np.zeros((cout, per, cin, taps * block))
@@ -126,27 +126,15 @@ class _Frames:
         weight = op.inputs["weight"].data
         cout, cin, _, k = weight.shape
         g, s, width = self.windows, self.step, self.width
-        signal = _fitted(op.inputs["x"], before, self.rows * s, b)
+        signal = fitted(op.inputs["x"], {3: (-before, self.rows * s)}, b)
         rows = b.reshape(x=signal, shape=[cin, self.rows, s])
         windows = b.transpose(x=b.sliding_windows(x=rows, axis=1, size=self.length, stride=width), perm=[0, 1, 3, 2])
         source = b.reshape(x=windows, shape=[1, cin * g * s, 1, self.length])
         kernel = np.zeros((cout, cin, g * width * s))
         kernel[:, :, :k] = weight[:, :, 0]
         kernel = kernel.reshape(cout, cin, g, width, s).transpose(0, 1, 2, 4, 3).reshape(cout, cin * g * s, 1, width)
-        bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
-        value: Value = b.conv(x=source, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
+        value: Value = b.conv(x=source, weight=as_dtype(kernel, op.inputs["weight"]), **bias_of(op))
         return value
-
-
-def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
-    """``before`` zeros and the signal, cut or continued with zeros to ``length`` samples."""
-    used = min(x.shape[3], length - before)
-    if used < x.shape[3]:
-        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:3], used])
-    after = length - before - used
-    if before or after:
-        x = b.pad(x=x, pad=[0, 0, 0, 0, 0, 0, before, after], mode="constant", constant_val=0.0)
-    return x
 
 
 # -- chains ------------------------------------------------------------------------------------------------------------

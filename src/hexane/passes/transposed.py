@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.ops.conv import transpose_geometry_of
-from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.rewriting import array_of, as_dtype, bias_of, is_static, sweep
 from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -41,11 +41,10 @@ def _equal_strides(op: Op, b: GraphBuilder) -> Value | None:
 
 def _plain(op: Op, b: GraphBuilder, x: Value, weight: Any, steps: Any, spread: Any, pads: list[int]) -> Value:
     """The same transposed convolution of another form of its operands, its padding written out."""
-    bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
     return b.conv_transpose(
         x=x,
         weight=weight,
-        **bias,
+        **bias_of(op),
         strides=steps,
         dilations=spread,
         pad_type="custom",

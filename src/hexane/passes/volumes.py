@@ -19,7 +19,7 @@ from hexane.graph.traits import REDUCES
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.pooling import axis_counts
 from hexane.passes.reshapes import ENGINE_AXES
-from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.rewriting import array_of, as_dtype, bias_of, fitted, is_static, sweep
 from hexane.passes.views import joined_axes
 from hexane.rounding import align, ceil_div
 
@@ -47,14 +47,7 @@ def _is_volume(op: Op) -> bool:
 
 def _rows(x: Value, before: int, after: int, b: GraphBuilder, value: float = 0.0) -> Value:
     """A map [N, C, H, W] with rows of ``value`` above and below; fewer rows where a count is negative."""
-    n, c, h, w = x.shape
-    top, bottom = max(-before, 0), max(-after, 0)
-    if top or bottom:
-        x = b.slice_by_size(x=x, begin=[0, 0, top, 0], size=[n, c, h - top - bottom, w])
-    if max(before, after) > 0:
-        widths = [0, 0, 0, 0, max(before, 0), max(after, 0), 0, 0]
-        x = b.pad(x=x, pad=widths, mode="constant", constant_val=value)
-    return x
+    return fitted(x, {2: (-before, before + x.shape[2] + after)}, b, value)
 
 
 @dataclass(frozen=True)
@@ -113,14 +106,13 @@ def _convolution(op: Op, b: GraphBuilder) -> Value | None:
         "pad_type": "custom",
         "pad": [0, max((kh - 1) * spread[1] + 1 - steps[1], 0), *pads[2]],
     }
-    bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
     if op.arg("groups") == 1:
         whole = parts[0] if kd == 1 else b.concat(values=tuple(parts), axis=1)
         flat = np.moveaxis(kernel, 2, 1).reshape(cout, kd * c, *kernel.shape[3:])
-        result = b.conv(x=whole, weight=as_dtype(flat, weight), **bias, **operands)
+        result = b.conv(x=whole, weight=as_dtype(flat, weight), **bias_of(op), **operands)
     else:
         operands["groups"] = op.arg("groups")
-        result = b.conv(x=parts[0], weight=as_dtype(kernel[:, :, 0], weight), **bias, **operands)
+        result = b.conv(x=parts[0], weight=as_dtype(kernel[:, :, 0], weight), **bias_of(op), **operands)
         for k in range(1, kd):
             tap = as_dtype(kernel[:, :, k], weight)
             result = b.add(x=result, y=b.conv(x=parts[k], weight=tap, **operands))
@@ -155,7 +147,6 @@ def _transposed(op: Op, b: GraphBuilder) -> Value | None:
     shifted = _Taps(high, range(lead + 1), 1, count).of(x, lead, b)[::-1]
     surplus = (count * high - 1) * steps[1] + (kh - 1) * spread[1] + 1 - count * high * steps[1]
     end = (w - 1) * steps[2] + (kw - 1) * spread[2] + 1 - cuts[2] - out[2]
-    bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
     phases = []
     for phase in range(steps[0]):
         taps = kernel[:, :, phase :: steps[0]]
@@ -165,7 +156,7 @@ def _transposed(op: Op, b: GraphBuilder) -> Value | None:
         result = b.conv_transpose(
             x=met[0] if len(met) == 1 else b.concat(values=tuple(met), axis=1),
             weight=as_dtype(np.concatenate(np.moveaxis(taps, 2, 0)), weight),
-            **bias,
+            **bias_of(op),
             strides=list(steps[1:]),
             dilations=list(spread[1:]),
             pad_type="custom",
