@@ -144,17 +144,13 @@ def _scaled(x: TensorType, height: float, width: float) -> TensorType:
 
 
 def _upsample_type(
-    x: TensorType,
-    scale_factor_height: float,
-    scale_factor_width: float,
-    align_corners: bool = True,
-    half_pixel_centers: bool | None = None,
+    x: TensorType, scale_factor_height: float, scale_factor_width: float, **corners: bool | None
 ) -> TensorType:
-    _upsample_mode(align_corners, half_pixel_centers)
+    _upsample_mode(**{"align_corners": True, "half_pixel_centers": None, **corners})
     return _scaled(x, scale_factor_height, scale_factor_width)
 
 
-def _upsample_mode(align_corners: bool, half_pixel_centers: bool | None) -> str:
+def _upsample_mode(align_corners: bool | None, half_pixel_centers: bool | None) -> str:
     half = not align_corners if half_pixel_centers is None else half_pixel_centers
     if align_corners and half:
         raise GraphError("align_corners and half_pixel_centers exclude each other")
@@ -182,15 +178,11 @@ def upsample_nearest_neighbor(x: np.ndarray, scale_factor_height: float, scale_f
     derivative=lambda d: _last_two(d, _upsample_mode(d.align_corners, d.half_pixel_centers)),
 )
 def upsample_bilinear(
-    x: np.ndarray,
-    scale_factor_height: float,
-    scale_factor_width: float,
-    align_corners: bool,
-    half_pixel_centers: bool | None,
+    x: np.ndarray, scale_factor_height: float, scale_factor_width: float, **corners: bool | None
 ) -> np.ndarray:
     """Linear to floor(extent * factor) elements; the factor is then recomputed from the extents."""
     out = _scaled(TensorType("fp32", x.shape), scale_factor_height, scale_factor_width).shape
-    mode = _upsample_mode(align_corners, half_pixel_centers)
+    mode = _upsample_mode(**corners)
     rows = linear_along(x, x.ndim - 2, sample_points(x.shape[-2], out[-2], mode))
     return linear_along(rows, x.ndim - 1, sample_points(x.shape[-1], out[-1], mode))
 

@@ -80,9 +80,11 @@ def _roi_type(x: TensorType, roi: TensorType, target_height: int, target_width: 
     return x.with_shape((roi.shape[0], 1 if roi.shape[2] == 5 else x.shape[0], x.shape[1], target_height, target_width))
 
 
-def _scaled_boxes(boxes: np.ndarray, x: np.ndarray, normalized: bool, scale: float, mode: str) -> np.ndarray:
-    corners = _box_corners(boxes.astype(np.float64), mode) * scale
-    if normalized:
+def _scaled_boxes(
+    boxes: np.ndarray, x: np.ndarray, normalized_coordinates: bool, spatial_scale: float, box_coordinate_mode: str
+) -> np.ndarray:
+    corners = _box_corners(boxes.astype(np.float64), box_coordinate_mode) * spatial_scale
+    if normalized_coordinates:
         corners = corners * np.array([x.shape[2] - 1, x.shape[3] - 1] * 2)
     return corners
 
@@ -107,28 +109,19 @@ def crop_resize(
     roi: np.ndarray,
     target_height: int,
     target_width: int,
-    normalized_coordinates: bool,
-    spatial_scale: float,
-    box_coordinate_mode: str,
     sampling_mode: str,
-    pad_value: float | None,
+    pad_value: Any,
+    **how: Any,
 ) -> np.ndarray:
     """Boxes [N, 1, 4 or 5, 1, 1] of every image, or of the image whose index comes first, resized linearly."""
     rows = roi[:, 0, :, 0, 0]
     indexed = rows.shape[1] == 5
-    boxes = _scaled_boxes(rows[:, -4:], x, normalized_coordinates, spatial_scale, box_coordinate_mode)
     size = (target_height, target_width)
-    return np.stack(
-        [
-            np.stack(
-                [
-                    _crop(x[image], box, size, sampling_mode, pad_value)
-                    for image in ([_pick(x, row[0])] if indexed else range(x.shape[0]))
-                ]
-            )
-            for row, box in zip(rows, boxes)
-        ]
-    )
+    crops = []
+    for row, box in zip(rows, _scaled_boxes(rows[:, -4:], x, **how)):
+        images = [_pick(x, row[0])] if indexed else range(x.shape[0])
+        crops.append(np.stack([_crop(x[image], box, size, sampling_mode, pad_value) for image in images]))
+    return np.stack(crops)
 
 
 def _boxes_type(
@@ -155,30 +148,22 @@ def _boxes_type(
     derivative=_SAMPLED,
 )
 def crop_resize_17(
-    x: np.ndarray,
-    boxes: np.ndarray,
-    box_indices: Any,
-    target_height: int,
-    target_width: int,
-    normalized_coordinates: bool,
-    spatial_scale: float,
-    box_coordinate_mode: str,
-    sampling_mode: str,
-    pad_value: float,
-) -> np.ndarray:
+    x: np.ndarray, boxes: np.ndarray, box_indices: Any, target_height: int, target_width: int, sampling_mode: str,
+    pad_value: float, **how: Any,
+) -> np.ndarray:  # fmt: skip
     """Boxes [N, 4] of the images ``box_indices`` (0, 1, 2 ... by default), resized linearly."""
     indices = np.arange(len(boxes)) if box_indices is None else box_indices
-    corners = _scaled_boxes(boxes, x, normalized_coordinates, spatial_scale, box_coordinate_mode)
+    corners = _scaled_boxes(boxes, x, **how)
     size = (target_height, target_width)
     crops = [_crop(x[_pick(x, i)], box, size, sampling_mode, pad_value) for i, box in zip(indices, corners)]
     return np.stack(crops) if crops else np.zeros((0, x.shape[1], *size), x.dtype)
 
 
-def _pixels(coordinates: np.ndarray, extent: int, mode: str, align_corners: bool) -> np.ndarray:
+def _pixels(coordinates: np.ndarray, extent: int, coordinates_mode: str, align_corners: bool) -> np.ndarray:
     """Coordinates of one axis in elements."""
-    if mode == "unnormalized":
+    if coordinates_mode == "unnormalized":
         return coordinates
-    unit = (coordinates + 1) / 2 if mode == "normalized_minus_one_to_one" else coordinates
+    unit = (coordinates + 1) / 2 if coordinates_mode == "normalized_minus_one_to_one" else coordinates
     return unit * (extent - 1) if align_corners else unit * extent - 0.5
 
 
@@ -197,23 +182,25 @@ def _folded(index: np.ndarray, extent: int, padding: str) -> tuple[np.ndarray, n
     return np.clip(index, 0, extent - 1), valid
 
 
-def _sample(x: np.ndarray, px: np.ndarray, py: np.ndarray, sampling: str, padding: str, fill: float) -> np.ndarray:
+def _sample(
+    x: np.ndarray, px: np.ndarray, py: np.ndarray, sampling_mode: str, padding_mode: str, padding_value: float
+) -> np.ndarray:
     """Values of one image [C, H, W] at pixel positions of shape [H2, W2]."""
     limit = 2.0**40
     px = np.clip(np.nan_to_num(px), -limit, limit)
     py = np.clip(np.nan_to_num(py), -limit, limit)
-    corners = ((0, 0), (0, 1), (1, 0), (1, 1)) if sampling == "bilinear" else ((0, 0),)
-    base_x, base_y = (np.floor(px), np.floor(py)) if sampling == "bilinear" else (np.rint(px), np.rint(py))
+    corners = ((0, 0), (0, 1), (1, 0), (1, 1)) if sampling_mode == "bilinear" else ((0, 0),)
+    base_x, base_y = (np.floor(px), np.floor(py)) if sampling_mode == "bilinear" else (np.rint(px), np.rint(py))
     total = np.zeros((x.shape[0], *px.shape), np.float64)
     for dy, dx in corners:
-        column, valid_x = _folded((base_x + dx).astype(np.int64), x.shape[2], padding)
-        row, valid_y = _folded((base_y + dy).astype(np.int64), x.shape[1], padding)
+        column, valid_x = _folded((base_x + dx).astype(np.int64), x.shape[2], padding_mode)
+        row, valid_y = _folded((base_y + dy).astype(np.int64), x.shape[1], padding_mode)
         weight: Any = 1.0
-        if sampling == "bilinear":
+        if sampling_mode == "bilinear":
             share_x = px - base_x if dx else 1 - (px - base_x)
             share_y = py - base_y if dy else 1 - (py - base_y)
             weight = share_x * share_y
-        total += weight * np.where(valid_x & valid_y, x[:, row, column], fill)
+        total += weight * np.where(valid_x & valid_y, x[:, row, column], padding_value)
     return total.astype(x.dtype)
 
 
@@ -233,21 +220,13 @@ def _resample_type(x: TensorType, coordinates: TensorType) -> TensorType:
     derivative=_SAMPLED,
 )
 def resample(
-    x: np.ndarray,
-    coordinates: np.ndarray,
-    sampling_mode: str,
-    padding_mode: str,
-    padding_value: float,
-    coordinates_mode: str,
-    align_corners: bool,
+    x: np.ndarray, coordinates: np.ndarray, coordinates_mode: str, align_corners: bool, **sampling: Any
 ) -> np.ndarray:
     """Values at coordinates [B, H2, W2, (x, y)]."""
     places = coordinates.astype(np.float64)
     px = _pixels(places[..., 0], x.shape[3], coordinates_mode, align_corners)
     py = _pixels(places[..., 1], x.shape[2], coordinates_mode, align_corners)
-    return np.stack(
-        [_sample(x[b], px[b], py[b], sampling_mode, padding_mode, padding_value) for b in range(x.shape[0])]
-    )
+    return np.stack([_sample(x[b], px[b], py[b], **sampling) for b in range(x.shape[0])])
 
 
 def _affine_type(x: TensorType, transform_matrix: TensorType, output_height: int, output_width: int) -> TensorType:
@@ -276,16 +255,9 @@ def _grid(count: int, mode: str, align_corners: bool) -> np.ndarray:
     **_PLACE_WORDS,
 )
 def affine(
-    x: np.ndarray,
-    transform_matrix: np.ndarray,
-    output_height: int,
-    output_width: int,
-    sampling_mode: str,
-    padding_mode: str,
-    padding_value: float,
-    coordinates_mode: str,
-    align_corners: bool,
-) -> np.ndarray:
+    x: np.ndarray, transform_matrix: np.ndarray, output_height: int, output_width: int, coordinates_mode: str,
+    align_corners: bool, **sampling: Any,
+) -> np.ndarray:  # fmt: skip
     """Values at a0 x + a1 y + a2, b0 x + b1 y + b2 for the output's own coordinates x, y."""
     column = _grid(output_width, coordinates_mode, align_corners)[None, :]
     row = _grid(output_height, coordinates_mode, align_corners)[:, None]
@@ -294,5 +266,5 @@ def affine(
         a0, a1, a2, b0, b1, b2 = transform_matrix[index % len(transform_matrix)].astype(np.float64)
         px = _pixels(a0 * column + a1 * row + a2, x.shape[3], coordinates_mode, align_corners)
         py = _pixels(b0 * column + b1 * row + b2, x.shape[2], coordinates_mode, align_corners)
-        images.append(_sample(image, px, py, sampling_mode, padding_mode, padding_value))
+        images.append(_sample(image, px, py, **sampling))
     return np.stack(images)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hexane.errors import GraphError
@@ -27,16 +29,19 @@ def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(union > 0, shared / np.where(union > 0, union, 1), 0)
 
 
-def suppress(boxes: np.ndarray, scores: np.ndarray, iou: float, least: float, count: int, per_class: bool) -> list[int]:
+def suppress(
+    boxes: np.ndarray, scores: np.ndarray, count: int, *, iou_threshold: float, score_threshold: float,
+    per_class_suppression: bool,
+) -> list[int]:  # fmt: skip
     """Indices of the boxes that survive, best first.
 
-    A box is judged by its best class; with ``per_class`` it suppresses boxes of that class only. (MIL's definition does
-    not say how a box with several classes is judged.)
+    A box is judged by its best class; with ``per_class_suppression`` it suppresses boxes of that class only. (MIL's
+    definition does not say how a box with several classes is judged.)
     """
     best = scores.max(axis=1)
     kind = scores.argmax(axis=1)
     order = sorted_indices(best, 0, False)
-    alive = best >= least
+    alive = best >= score_threshold
     survivors: list[int] = []
     for index in order:
         if len(survivors) == count:
@@ -44,8 +49,8 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, iou: float, least: float, co
         if not alive[index]:
             continue
         survivors.append(int(index))
-        hit = _overlap(boxes[index], boxes) > iou
-        alive &= ~(hit & (kind == kind[index])) if per_class else ~hit
+        hit = _overlap(boxes[index], boxes) > iou_threshold
+        alive &= ~(hit & (kind == kind[index])) if per_class_suppression else ~hit
     return survivors
 
 
@@ -69,12 +74,7 @@ def _nms_type(
     derivative="which boxes survive is constant between its jumps: gather the boxes by the indices",
 )
 def non_maximum_suppression(
-    boxes: np.ndarray,
-    scores: np.ndarray,
-    iou_threshold: float,
-    score_threshold: float,
-    max_boxes: int,
-    per_class_suppression: bool,
+    boxes: np.ndarray, scores: np.ndarray, max_boxes: int, **limits: Any
 ) -> tuple[np.ndarray, ...]:
     """Boxes [n, B, 4], scores [n, B, K]: the best boxes, their scores and indices (padded with 0 and -1), how many."""
     n, _, classes = scores.shape
@@ -83,7 +83,7 @@ def non_maximum_suppression(
     indices = np.full((n, max_boxes), -1, np.int32)
     counts = np.zeros(n, np.int32)
     for b in range(n):
-        survivors = suppress(boxes[b], scores[b], iou_threshold, score_threshold, max_boxes, per_class_suppression)
+        survivors = suppress(boxes[b], scores[b], max_boxes, **limits)
         counts[b] = len(survivors)
         picked_boxes[b, : len(survivors)] = boxes[b, survivors]
         picked_scores[b, : len(survivors)] = scores[b, survivors]
@@ -108,11 +108,8 @@ def _nms17_type(boxes: TensorType, scores: TensorType, max_boxes: int) -> tuple[
     since=17,
     derivative="which boxes survive is constant between its jumps: gather the boxes by the indices",
 )
-def non_maximum_suppression_17(
-    boxes: np.ndarray, scores: np.ndarray, iou_threshold: float, max_boxes: int, per_class_suppression: bool
-) -> tuple[np.ndarray, ...]:
+def non_maximum_suppression_17(boxes: np.ndarray, scores: np.ndarray, **limits: Any) -> tuple[np.ndarray, ...]:
     """The same with boxes [n, 4, B] and scores [n, K, B], no least score and no count."""
-    outputs = non_maximum_suppression(
-        boxes.swapaxes(1, 2), scores.swapaxes(1, 2), iou_threshold, -np.inf, max_boxes, per_class_suppression
-    )
+    limits["score_threshold"] = -np.inf
+    outputs = non_maximum_suppression(boxes.swapaxes(1, 2), scores.swapaxes(1, 2), **limits)
     return outputs[0].swapaxes(1, 2), outputs[1].swapaxes(1, 2), outputs[2]
