@@ -17,6 +17,7 @@ from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value
+    from hexane.graph.builder import GraphBuilder
     from hexane.lowering.compilation import Compilation
 
 SPLIT_HEADS = (0, 2, 1, 3)
@@ -134,6 +135,15 @@ def mask_of(attention: Attention) -> Value | None:
     before = attention.scale or attention.scores
     x, y = attention.mask.arg("x"), attention.mask.arg("y")
     return y if x is before.output else x
+
+
+def times_scale(attention: Attention, scores: Value, b: GraphBuilder) -> Value:
+    """Other scores with the factor of an attention, where it has one."""
+    if attention.scale is None:
+        return scores
+    x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
+    scaled: Value = b.mul(x=scores, y=x if x.is_constant else y)
+    return scaled
 
 
 def split_heads(value: Value) -> tuple[Op, ...]:

@@ -9,7 +9,16 @@ import numpy as np
 
 from hexane.graph.types import FLOATS
 from hexane.isa.numbers import LARGEST_HALF
-from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, known, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import (
+    NUMPY_FLOATS,
+    array_of,
+    as_dtype,
+    known,
+    number_of,
+    operand_and_constant,
+    operand_and_number,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -27,23 +36,21 @@ def recognise_activations(function: Function) -> int:
 
 def _clip_from_pair(op: Op, b: GraphBuilder) -> Value | None:
     """min(max(x, low), high) and max(min(x, high), low), low <= high."""
-    outer = operand_and_constant(op)
-    if outer is None or outer[0].shape != op.output.shape:
+    outer = operand_and_number(op)
+    if outer is None or outer[0].shape != op.output.shape or outer[0].only_user is not op:
         return None
-    inner_op = outer[0].op
+    inner_op, bound = outer[0].op, outer[1]
     other = "minimum" if op.type == "maximum" else "maximum"
-    bound = number_of(outer[1])
-    if bound is None or inner_op is None or outer[0].only_user is not op:
+    if inner_op is None:
         return None
     if inner_op.type == "relu" and op.type == "minimum" and bound >= 0:
         return b.clip(x=inner_op.inputs["x"], alpha=0.0, beta=bound)
     if inner_op.type != other:
         return None
-    inner = operand_and_constant(inner_op)
-    first = None if inner is None else number_of(inner[1])
-    if inner is None or first is None or inner[0].shape != op.output.shape:
+    inner = operand_and_number(inner_op)
+    if inner is None or inner[0].shape != op.output.shape:
         return None
-    low, high = (bound, first) if op.type == "maximum" else (first, bound)
+    low, high = (bound, inner[1]) if op.type == "maximum" else (inner[1], bound)
     return b.clip(x=inner[0], alpha=low, beta=high) if low <= high else None
 
 
@@ -73,11 +80,10 @@ def _line(value: Value) -> tuple[Value, float, float] | None:
         if op.type == "linear_activation":
             alpha, beta, inner = op.arg("alpha"), op.arg("beta"), op.inputs["x"]
         else:
-            pair = operand_and_constant(op)
-            number = None if pair is None else number_of(pair[1])
-            if pair is None or number is None or pair[0].shape != value.shape:
+            pair = operand_and_number(op)
+            if pair is None or pair[0].shape != value.shape:
                 break
-            inner, _, first = pair
+            inner, number, first = pair
             if first and op.type in ("sub", "real_div"):
                 break
             alpha, beta = {
@@ -96,11 +102,10 @@ def _product(op: Op, b: GraphBuilder) -> Value | None:
 
 def _scaled_relu6(op: Op, b: GraphBuilder) -> Value | None:
     """relu6(x + 3) / 6 is the hard sigmoid x / 6 + 1/2; also as the factor 1/6 around x * relu6(x + 3)."""
-    pair = operand_and_constant(op)
-    number = None if pair is None else number_of(pair[1])
-    if pair is None or number is None or pair[0].op is None or (pair[2] and op.type == "real_div") or not number:
+    pair = operand_and_number(op)
+    if pair is None or pair[0].op is None or (pair[2] and op.type == "real_div") or not pair[1]:
         return None
-    factor = 1 / number if op.type == "real_div" else number
+    factor = 1 / pair[1] if op.type == "real_div" else pair[1]
     inner = pair[0].op
     if abs(factor * 6 - 1) > 1e-3 or pair[0].only_user is not op or op.output.shape != pair[0].shape:
         return None
@@ -172,8 +177,8 @@ def _factors(value: Value, depth: int = 3) -> tuple[list[Value], float]:
 def _gate(value: Value) -> tuple[Value, str] | None:
     """(x, mode) of 1 + erf(x / sqrt 2) or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))."""
     op = value.op
-    pair = None if op is None or op.type != "add" else operand_and_constant(op)
-    if pair is None or number_of(pair[1]) != 1.0 or pair[0].op is None:
+    pair = None if op is None or op.type != "add" else operand_and_number(op)
+    if pair is None or pair[1] != 1.0 or pair[0].op is None:
         return None
     function = pair[0].op
     if function.type == "erf":

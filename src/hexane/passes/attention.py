@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hexane.graph.rewrite import remove_dead
-from hexane.lowering.attention import Attention, Sizes, attention_from, mask_of
+from hexane.lowering.attention import Attention, Sizes, attention_from, mask_of, times_scale
 from hexane.passes.rewriting import is_static, sweep
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ def _of_one_image(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | 
     def of_one(value: Value) -> Any:
         return b.reshape(x=value, shape=[1, images * heads, *value.shape[2:]])
 
-    scores = b.matmul(x=of_one(q), y=of_one(k), transpose_y=not turned_k)
-    if attention.scale is not None:
-        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
-        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    scores = times_scale(attention, b.matmul(x=of_one(q), y=of_one(k), transpose_y=not turned_k), b)
     if mask is not None:
         scores = b.add(x=scores, y=mask)
     product = b.matmul(x=b.softmax(x=scores, axis=-1), y=of_one(v))
@@ -213,10 +210,7 @@ def _untransposed(k: Value, b: GraphBuilder) -> Value:
 
 
 def _turned(attention: Attention, k: Value, mask: Value | None, b: GraphBuilder) -> Value:
-    scores = b.matmul(x=k, y=attention.scores.inputs["x"], transpose_y=True)
-    if attention.scale is not None:
-        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
-        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    scores = times_scale(attention, b.matmul(x=k, y=attention.scores.inputs["x"], transpose_y=True), b)
     if mask is not None:
         scores = b.add(x=scores, y=b.transpose(x=mask, perm=LAST_TWO))
     weights = b.softmax(x=scores, axis=-2)

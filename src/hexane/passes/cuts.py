@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hexane.graph.rewrite import remove_dead
 from hexane.lowering.limits import GRID
 from hexane.passes.padding import pad_of
-from hexane.passes.rewriting import is_static, known, sweep
+from hexane.passes.rewriting import is_static, known, sweep_again
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -19,16 +18,7 @@ MOST_SWEEPS = 8
 
 def cut_early(function: Function, compilation: Compilation) -> int:
     """Take slices of joins, paddings and slices from their operands: less is copied, and a cut padding may vanish."""
-    if not compilation.on.early_cuts:
-        return 0
-    total = 0
-    for _ in range(MOST_SWEEPS):
-        changed = sweep(function, {"slice_by_size": _moved})
-        total += changed
-        if not changed:
-            break
-        remove_dead(function)  # what was replaced still counts as a user
-    return total
+    return sweep_again(function, {"slice_by_size": _moved}, MOST_SWEEPS) if compilation.on.early_cuts else 0
 
 
 def _range(op: Op) -> list[tuple[int, int]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hexane.passes.rewriting import array_of, is_static, known, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import array_of, in_place_of, is_static, known, operand_and_number, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -16,38 +16,28 @@ def remove_identities(function: Function) -> int:
     return sweep(function, _RULES)
 
 
-def _free(op: Op) -> bool:
-    """True where the op's operand may stand in its place: an output that is an input needs an op to carry its name."""
-    x = op.inputs["x"]
-    return x.type == op.output.type and not (op.output.is_output and (x.op is None or x.is_output))
-
-
 def _identity(op: Op, b: GraphBuilder) -> Value | None:
-    return op.inputs["x"] if _free(op) else None
+    return in_place_of(op, op.inputs["x"])
 
 
 def _neutral(op: Op, b: GraphBuilder) -> Value | None:
     """x * 1, x / 1, x + 0, x - 0."""
-    pair = operand_and_constant(op)
-    if pair is None:
-        return None
-    x, constant, first = pair
+    pair = operand_and_number(op)
     neutral = 0.0 if op.type in ("add", "sub") else 1.0
-    if number_of(constant) != neutral or (first and op.type in ("sub", "real_div")):
+    if pair is None or pair[1] != neutral or (pair[2] and op.type in ("sub", "real_div")):
         return None
-    if x.type != op.output.type or (op.output.is_output and (x.op is None or x.is_output)):
-        return None
-    return x
+    return in_place_of(op, pair[0])
 
 
 def _same_shape(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
-    return x if is_static(x) and x.shape == op.output.shape and _free(op) else None
+    return in_place_of(op, x) if is_static(x) and x.shape == op.output.shape else None
 
 
 def _transpose(op: Op, b: GraphBuilder) -> Value | None:
     perm = op.arg("perm")
-    return op.inputs["x"] if known(perm) and list(perm) == sorted(p % len(perm) for p in perm) and _free(op) else None
+    in_order = known(perm) and list(perm) == sorted(p % len(perm) for p in perm)
+    return in_place_of(op, op.inputs["x"]) if in_order else None
 
 
 def _whole_slice(op: Op, b: GraphBuilder) -> Value | None:
@@ -59,13 +49,7 @@ def _whole_slice(op: Op, b: GraphBuilder) -> Value | None:
 
 def _single_concat(op: Op, b: GraphBuilder) -> Value | None:
     values = op.inputs["values"]
-    if (
-        len(values) != 1
-        or values[0].type != op.output.type
-        or (op.output.is_output and (values[0].op is None or values[0].is_output))
-    ):
-        return None
-    return values[0]
+    return in_place_of(op, values[0]) if len(values) == 1 else None
 
 
 def _chosen(op: Op, b: GraphBuilder) -> Value | None:
@@ -74,9 +58,7 @@ def _chosen(op: Op, b: GraphBuilder) -> Value | None:
     if cond is None or not cond.size or cond.any() != cond.all():
         return None
     branch = op.inputs["a" if cond.any() else "b"]
-    if branch.is_constant or branch.type != op.output.type:
-        return None
-    return None if op.output.is_output and (branch.op is None or branch.is_output) else branch
+    return None if branch.is_constant else in_place_of(op, branch)
 
 
 _RULES = {

@@ -9,11 +9,10 @@ import numpy as np
 
 from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has, with_trait
-from hexane.graph.rewrite import remove_dead
 from hexane.graph.traits import ELEMENTWISE, MOVES
 from hexane.lowering.fusion import SUMS, is_epilogue
 from hexane.lowering.groups import dense, is_loop
-from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
+from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep, sweep_again
 
 if TYPE_CHECKING:
     from hexane.chips import Generation
@@ -29,14 +28,8 @@ def lift_functions(function: Function, compilation: Compilation) -> int:
     """Apply functions of single elements before moves, where they are part of a task and cost none."""
     if not compilation.on.lifted_functions:
         return 0
-    total = 0
-    for _ in range(MOST_SWEEPS):
-        changed = sweep(function, dict.fromkeys(with_trait(ELEMENTWISE, 1), _lifted) | {"mul": _lifted_factor})
-        total += changed
-        if not changed:
-            break
-        remove_dead(function)  # what was replaced still counts as a user
-    return total
+    rules = dict.fromkeys(with_trait(ELEMENTWISE, 1), _lifted) | {"mul": _lifted_factor}
+    return sweep_again(function, rules, MOST_SWEEPS)
 
 
 def _lifted(op: Op, b: GraphBuilder) -> Value | None:

@@ -9,7 +9,15 @@ import numpy as np
 
 from hexane.graph.registry import has
 from hexane.graph.traits import CONVOLVES
-from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import (
+    NUMPY_FLOATS,
+    array_of,
+    as_dtype,
+    number_of,
+    operand_and_constant,
+    operand_and_number,
+    sweep,
+)
 from hexane.passes.scaling import scaled
 
 if TYPE_CHECKING:
@@ -37,12 +45,12 @@ def recognise_norms(function: Function, compilation: Compilation) -> int:
 
 def _mean(op: Op, b: GraphBuilder) -> Value | None:
     """A sum over n elements times 1 / n, or over n, as JAX and TensorFlow write a mean."""
-    operands = operand_and_constant(op)
+    operands = operand_and_number(op)
     if operands is None or operands[0].op is None or operands[0].op.type != "reduce_sum":
         return None
-    x, constant, is_first = operands
-    total, factor = operands[0].op, number_of(constant)
-    if factor is None or x.only_user is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
+    x, factor, is_first = operands
+    total = operands[0].op
+    if x.only_user is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
         return None
     shape, axes = total.inputs["x"].shape, _axes(total)
     if any(shape[axis] is None for axis in axes):
@@ -85,11 +93,10 @@ def _variance(root: Op) -> tuple[Op, float] | None:
     if inner is None:
         return None
     if inner.type == "add":
-        pair = operand_and_constant(inner)
-        epsilon = None if pair is None else number_of(pair[1])
-        if pair is None or epsilon is None or pair[0].op is None:
+        pair = operand_and_number(inner)
+        if pair is None or pair[0].op is None:
             return None
-        return pair[0].op, epsilon + (extra if extra > 1e-11 else 0.0)
+        return pair[0].op, pair[1] + (extra if extra > 1e-11 else 0.0)
     return inner, extra
 
 

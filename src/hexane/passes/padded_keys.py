@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.lowering.attention import Attention, Sizes, mask_of
+from hexane.lowering.attention import Attention, Sizes, mask_of, times_scale
 from hexane.passes.attention import square_up, usual_form
 from hexane.passes.rewriting import as_dtype, known, sweep
 from hexane.rounding import align
@@ -59,9 +59,7 @@ def _padded(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
     more = -keys % STEP
     transposed = not attention.scores.arg("transpose_y")
     scores = b.matmul(x=q, y=_more_tokens(k, more, -1 if transposed else -2, b), transpose_y=not transposed)
-    if attention.scale is not None:
-        x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
-        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    scores = times_scale(attention, scores, b)
     scores = b.add(x=scores, y=_mask(attention, (queries, keys), more, b))
     weights = b.softmax(x=scores, axis=-1)
     return b.matmul(x=weights, y=_more_tokens(v, more, -2, b))

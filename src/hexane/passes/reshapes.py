@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, with_trait
 from hexane.graph.traits import RESHAPES
-from hexane.passes.rewriting import is_static, known, sweep
+from hexane.passes.rewriting import in_place_of, is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -18,10 +18,6 @@ ENGINE_AXES = 4
 def cancel_moves(function: Function) -> int:
     """Join transpositions and reshapes that follow each other; each one left is a pass over memory."""
     return sweep(function, {"transpose": _transpose} | dict.fromkeys(with_trait(RESHAPES), _reshape))
-
-
-def _replaceable(op: Op, value: Value) -> bool:
-    return not (op.output.is_output and (value.op is None or value.is_output))
 
 
 def _transpose(op: Op, b: GraphBuilder) -> Value | None:
@@ -36,7 +32,7 @@ def _transpose(op: Op, b: GraphBuilder) -> Value | None:
         joined = [first[p] for p in perm]
         source = inner.inputs["x"]
         if joined == list(range(rank)):
-            return source if _replaceable(op, source) else None
+            return in_place_of(op, source)
         return b.transpose(x=source, perm=joined)
     long = [p for p in perm if x.shape[p] != 1]
     if rank > ENGINE_AXES and long == sorted(long):  # only axes of one element move
@@ -53,5 +49,5 @@ def _reshape(op: Op, b: GraphBuilder) -> Value | None:
         return None
     source = inner.inputs["x"]
     if source.shape == op.output.shape:
-        return source if _replaceable(op, source) else None
+        return in_place_of(op, source)
     return b.reshape(x=source, shape=list(op.output.shape))

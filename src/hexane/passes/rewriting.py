@@ -13,7 +13,7 @@ import numpy as np
 
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.registry import UNKNOWN
-from hexane.graph.rewrite import replace_op
+from hexane.graph.rewrite import remove_dead, replace_op
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -43,6 +43,18 @@ def sweep(function: Function, rules: Mapping[str, Rule], doubt: str = "") -> int
             replace_op(op, results)
             count += 1
     return count
+
+
+def sweep_again(function: Function, rules: Mapping[str, Rule], most: int) -> int:
+    """Sweeps until one changes nothing, at most so many; what was replaced is no user any more in the next."""
+    total = 0
+    for _ in range(most):
+        changed = sweep(function, rules)
+        total += changed
+        if not changed:
+            break
+        remove_dead(function)
+    return total
 
 
 def _is_empty(op: Op) -> bool:
@@ -129,6 +141,19 @@ def operand_and_constant(op: Op) -> tuple[Value, Value, bool] | None:
     if x.is_constant and not y.is_constant:
         return y, x, True
     return None
+
+
+def operand_and_number(op: Op) -> tuple[Value, float, bool] | None:
+    """The same where the constant holds one number in every element."""
+    pair = operand_and_constant(op)
+    number = None if pair is None else number_of(pair[1])
+    return None if pair is None or number is None else (pair[0], number, pair[2])
+
+
+def in_place_of(op: Op, value: Value) -> Value | None:
+    """A value in the place of an op's result; None for an output that is an input: its name needs an op to carry it."""
+    free = value.type == op.output.type and not (op.output.is_output and (value.op is None or value.is_output))
+    return value if free else None
 
 
 def as_dtype(values: np.ndarray, like: Value) -> np.ndarray:

@@ -8,7 +8,15 @@ import numpy as np
 
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.functions import SCALED
-from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
+from hexane.passes.rewriting import (
+    array_of,
+    as_dtype,
+    is_static,
+    operand_and_constant,
+    operand_and_number,
+    per_channel,
+    sweep,
+)
 from hexane.restrictions.forms import is_sixth
 
 if TYPE_CHECKING:
@@ -48,11 +56,10 @@ def _named(op: Op, b: GraphBuilder) -> Value | None:
 
 def _scaled(op: Op, b: GraphBuilder) -> Value | None:
     """A number that multiplies the results of a table, or moves them."""
-    pair = operand_and_constant(op)
-    number = None if pair is None else number_of(pair[1])
-    if pair is None or number is None or (pair[2] and op.type == "real_div"):
+    pair = operand_and_number(op)
+    if pair is None or (pair[2] and op.type == "real_div"):
         return None
-    value, _, first = pair
+    value, number, first = pair
     inner = value.op
     if inner is None or value.only_user is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
         return None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.registry import has
+from hexane.graph.traits import NEVER_NEGATIVE
 from hexane.graph.types import TensorType
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.restrictions.subject import numbers_of
@@ -67,19 +69,6 @@ def _share(array: np.ndarray, bad: np.ndarray) -> str | None:
 
 
 _ENDS_AT = {"sigmoid": 1.0, "tanh": 1.0, "softmax": 1.0, "sigmoid_hard": 1.0, "erf": 1.0, "softsign": 1.0, "relu6": 6.0}
-_NOT_NEGATIVE = (
-    "relu",
-    "relu6",
-    "sigmoid",
-    "softmax",
-    "exp",
-    "exp2",
-    "square",
-    "abs",
-    "sqrt",
-    "softplus",
-    "sigmoid_hard",
-)
 _SAME = ("reshape", "transpose", "expand_dims", "squeeze", "slice_by_size", "slice_by_index", "identity", "cast",
          "relu", "reduce_max", "reduce_mean", "max_pool", "avg_pool")  # fmt: skip
 STEPS = 8
@@ -129,6 +118,6 @@ def _negates(op: Op) -> bool:
     """A negative number times what is never negative."""
     for name, other in (("x", "y"), ("y", "x")):
         number, value = op.arg(name), op.arg(other)
-        if number.is_constant and not value.is_constant and value.op is not None and value.op.type in _NOT_NEGATIVE:
+        if number.is_constant and not value.is_constant and has(value.op, NEVER_NEGATIVE):
             return largest(number) <= 0 and (op.type == "mul" or other == "x")
     return False
