@@ -101,3 +101,13 @@ def along(vector: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
     shape = [1] * rank
     shape[axis or 0] = -1
     return vector.reshape(shape)
+
+
+def padded(x: np.ndarray, widths: Sequence[tuple[int, int]], mode: str = "constant", value: Any = 0) -> np.ndarray:
+    """x with (before, after) of each axis in one of NumPy's modes; negative widths crop."""
+    crop = tuple(slice(max(-before, 0), n - max(-after, 0)) for n, (before, after) in zip(x.shape, widths))
+    more = [(max(before, 0), max(after, 0)) for before, after in widths]
+    if not any(map(any, more)):
+        return x[crop]
+    constant = {"constant_values": value} if mode == "constant" else {}
+    return np.pad(x[crop], more, mode=mode, **constant)  # type: ignore[call-overload]

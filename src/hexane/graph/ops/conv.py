@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, per_channel, summed_product, tap
-from hexane.graph.ops._rules import channel_vector, per_axis, positive, rank_between
+from hexane.graph.ops._rules import channel_vector, padded, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.traits import CONVOLVES, PRODUCTS
 from hexane.graph.types import TensorType
@@ -134,8 +134,8 @@ def kernel_gradient(image: Formula, grad: Formula, kernel: Sequence[int], geomet
     steps, spread, pads, out = geometry
     n, cout = grad.shape[:2]
     cin, count = image.shape[1] // groups, prod(out)
-    padded = image.padded([(0, 0), (0, 0), *pads])
-    parts = [tap(padded, offset, steps, spread, out) for offset in np.ndindex(*kernel)]
+    whole = image.padded([(0, 0), (0, 0), *pads])
+    parts = [tap(whole, offset, steps, spread, out) for offset in np.ndindex(*kernel)]
     if cin == 1 and cout == groups:
         over = [0, *range(2, grad.rank)]
         depthwise = [(grad * part).total(over).shaped((cout, 1)) for part in parts]
@@ -172,12 +172,12 @@ def conv(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, groups: int
     """Cross-correlation of x [N, C, *D] with weight [O, C/groups, *K], plus bias [O]."""
     steps, spread, pads, out = conv_geometry(x.shape, weight.shape, **window)
     weight = weight.astype(x.dtype, copy=False)
-    padded = pad_spatial(x, pads)
+    source = pad_spatial(x, pads)
     cout, cin = weight.shape[:2]
     if cin == 1 and cout == groups:
-        result = _depthwise(padded, weight, steps, spread, out)
+        result = _depthwise(source, weight, steps, spread, out)
     else:
-        result = _dense(padded, weight, steps, spread, out, groups)
+        result = _dense(source, weight, steps, spread, out, groups)
     if bias is not None:
         result += bias.astype(x.dtype, copy=False).reshape((-1,) + (1,) * len(out))
     return result
@@ -185,13 +185,7 @@ def conv(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, groups: int
 
 def pad_spatial(x: np.ndarray, pads: Sequence[tuple[int, int]], fill: float = 0) -> np.ndarray:
     """x with its axes from 2 on extended; x itself when there is nothing to add. Negative pads crop."""
-    if any(before < 0 or after < 0 for before, after in pads):
-        index = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape[2:], pads))
-        x = x[(slice(None), slice(None), *index)]
-        pads = [(max(before, 0), max(after, 0)) for before, after in pads]
-    if not any(before or after for before, after in pads):
-        return x
-    return np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
+    return padded(x, [(0, 0), (0, 0), *pads], value=fill) if any(map(any, pads)) else x
 
 
 def _tap(offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]) -> Any:

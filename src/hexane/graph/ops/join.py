@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, through_matrix
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import axis_of, padded
 from hexane.graph.registry import op
 from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
@@ -204,10 +204,4 @@ def _pad_gradient(d: Derivation) -> Formula:
 )
 def pad(x: np.ndarray, pad: Any, mode: str, constant_val: float) -> np.ndarray:
     """Extend the trailing axes: with a constant, mirrored (the edge once), or the edge repeated."""
-    widths = pad_widths(x.ndim, pad)
-    crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths))
-    x = x[crop]
-    widths = [(max(before, 0), max(after, 0)) for before, after in widths]
-    if mode == "constant":
-        return np.pad(x, widths, constant_values=x.dtype.type(constant_val))
-    return np.pad(x, widths, mode=PAD_MODES[mode])  # type: ignore[call-overload]
+    return padded(x, pad_widths(x.ndim, pad), PAD_MODES[mode], x.dtype.type(constant_val))

@@ -97,7 +97,8 @@ def _triangle(d: np.ndarray, a: float) -> np.ndarray:
     return np.maximum(1 - np.abs(d), 0)
 
 
-def _keys(d: np.ndarray, a: float) -> np.ndarray:
+def cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """The weight of a neighbour at a distance (Keys' convolution)."""
     d = np.abs(d)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
@@ -108,7 +109,7 @@ def axis_weights(
     at: np.ndarray, extent: int, kind: str, scale: float, a: float, exclude: bool, antialias: bool
 ) -> np.ndarray:
     """Matrix ``[out, extent]`` that interpolates one axis; samples outside repeat the edge or are left out."""
-    support, function = (1, _triangle) if kind == "linear" else (2, _keys)
+    support, function = (1, _triangle) if kind == "linear" else (2, cubic)
     shrink = min(scale, 1.0) if antialias else 1.0
     reach = int(np.ceil(support / shrink)) + 1
     index = np.floor(at)[:, None] + np.arange(-reach, reach + 1)

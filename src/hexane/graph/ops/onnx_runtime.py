@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import axes_of, axis_of, padded
 from hexane.graph.ops.onnx_data import cumprod
 from hexane.graph.ops.onnx_signal import dft, stft
 from hexane.graph.ops.onnx_vision import col2im, max_unpool
+from hexane.graph.ops.reduction import REDUCTIONS
+from hexane.graph.ops.sorting import sorted_indices
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -112,11 +114,7 @@ def pad_array(x: np.ndarray, pads: Sequence[int], axes: Sequence[int] | None, mo
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[len(axes) + i]
-    crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape))
-    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
-    if mode == "constant":
-        return np.pad(x[crop], widths, constant_values=value)
-    return np.pad(x[crop], widths, mode=mode)  # type: ignore[call-overload]
+    return padded(x, list(zip(before, after)), mode, value)
 
 
 @runtime_op(
@@ -127,44 +125,15 @@ def pad(x, pads, value, axes, mode):
     return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
 
 
-REDUCTIONS = (
-    "sum", "mean", "max", "min", "prod", "l1_norm", "l2_norm", "sum_square", "log_sum", "log_sum_exp",
-)  # fmt: skip
+_KINDS = tuple(name.removeprefix("reduce_") for name in REDUCTIONS)
 
 
-@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False", kind=REDUCTIONS)
+@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False", kind=_KINDS)
 def reduce(x, axes, kind, keep_dims, keep_all):
     """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
-    return reduce_array(x, kind, tuple(axes), keep_dims, keep_all)
-
-
-def reduce_array(x: np.ndarray, kind: str, axes: tuple[int, ...], keep: bool, keep_all: bool) -> np.ndarray:
-    """One of ONNX's reductions in the type of ``x``; empty axes reduce to the neutral element."""
-    over = axes or (() if keep_all else tuple(range(x.ndim)))
+    over = axes_of(axes or (() if keep_all else None), x.ndim)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if kind in ("max", "min") and any(x.shape[a] == 0 for a in over):
-            limits = _ends(x.dtype)
-            shape = [1 if i in {a % x.ndim for a in over} else n for i, n in enumerate(x.shape)]
-            full = np.full(shape, limits[kind == "min"], x.dtype)
-            return full if keep else np.squeeze(full, tuple(over))
-        if kind == "log_sum_exp":
-            top = np.max(x, axis=over, keepdims=True, initial=-np.inf)
-            top = np.where(np.isfinite(top), top, 0)
-            total = np.log(np.sum(np.exp(x - top), axis=over, keepdims=True)) + top
-            return (total if keep else np.squeeze(total, over)).astype(x.dtype)
-        prepare: Callable[..., Any] = {"l1_norm": np.abs, "l2_norm": np.square, "sum_square": np.square}.get(
-            kind, np.asarray
-        )
-        final: Any = {"l2_norm": np.sqrt, "log_sum": np.log}.get(kind, np.asarray)
-        function: Any = {"max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}.get(kind, np.sum)
-        return np.asarray(final(function(prepare(x), axis=over, keepdims=keep))).astype(x.dtype)
-
-
-def _ends(dtype: np.dtype) -> tuple[Any, Any]:
-    """Smallest and largest value of a dtype."""
-    if dtype.kind == "f":
-        return -np.inf, np.inf
-    return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return np.asarray(REDUCTIONS[f"reduce_{kind}"](x, over, keep_dims)).astype(x.dtype)
 
 
 @runtime_op("CumSum", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
@@ -207,16 +176,17 @@ def one_hot(x, indices, depth, axis):
 @runtime_op("CenterCropPad", "x:A shape:ints~ axes:ints?")
 def center_crop_pad(x, shape, axes):
     """Crop or zero-pad round the centre; an odd surplus goes behind."""
+    widths = [(0, 0)] * x.ndim
     for extent, axis in zip(shape, range(x.ndim) if axes is None else axes):
-        surplus = x.shape[axis] - extent
-        if surplus > 0:
-            first = surplus // 2
-            x = np.take(x, range(first, first + extent), axis=axis)
-        elif surplus < 0:
-            widths = [(0, 0)] * x.ndim
-            widths[axis] = (-surplus // 2, -surplus - (-surplus // 2))
-            x = np.pad(x, widths)
-    return x
+        widths[axis] = centred(x.shape[axis], extent)
+    return padded(x, widths)
+
+
+def centred(extent: int, wanted: int) -> tuple[int, int]:
+    """(before, after) by which an extent is cropped, or padded, round its centre; an odd surplus goes behind."""
+    surplus = extent - wanted
+    before = -(surplus // 2) if surplus > 0 else -surplus // 2
+    return before, -surplus - before
 
 
 @runtime_op("AffineGrid", "x:T size:ints~ align_corners:bool=False")
@@ -241,16 +211,7 @@ def topk(x, k, axis, largest, output_shape):
     """The ``k`` largest or smallest along an axis, sorted; equal elements in the order of their indices."""
     if k != output_shape[axis]:
         raise GraphError(f"onnx.TopK: the file declares {output_shape[axis]} elements, asked for {k} at run time")
-    return topk_arrays(x, k, axis, largest)
-
-
-def topk_arrays(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
-    if largest:
-        flipped = np.flip(x, axis)
-        order = x.shape[axis] - 1 - np.flip(np.argsort(flipped, axis=axis, kind="stable"), axis)
-    else:
-        order = np.argsort(x, axis=axis, kind="stable")
-    index = np.take(order, range(k), axis=axis)
+    index = sorted_indices(x, axis, not largest).take(range(k), axis)
     return np.take_along_axis(x, index, axis), index.astype(np.int64)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import fits, per_axis, positive
+from hexane.graph.ops.onnx_resize import cubic
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -28,18 +29,6 @@ def _reflect(at: np.ndarray, low: float, high: float) -> np.ndarray:
         return np.zeros_like(at)
     folded = np.mod(np.abs(at - low), 2 * span)
     return low + np.where(folded > span, 2 * span - folded, folded)
-
-
-def _cubic(t: np.ndarray, a: float) -> list[np.ndarray]:
-    """Weights of the four neighbours at distances 1+t, t, 1-t, 2-t (Keys' convolution)."""
-
-    def near(d: np.ndarray) -> np.ndarray:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: np.ndarray) -> np.ndarray:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return [far(1 + t), near(t), near(1 - t), far(2 - t)]
 
 
 def _gather_pixels(x: np.ndarray, index: list[np.ndarray], padding: str, align: bool) -> np.ndarray:
@@ -84,7 +73,8 @@ def grid_sample(x, grid, mode, padding_mode, align_corners):
     else:
         base = [np.floor(at) for at in where]
         if mode == "cubic":
-            axis_weights, steps = [_cubic(at - b, -0.75) for at, b in zip(where, base)], (-1, 0, 1, 2)
+            steps = (-1, 0, 1, 2)
+            axis_weights = [[cubic(at - b - n, -0.75) for n in steps] for at, b in zip(where, base)]
         else:
             axis_weights, steps = [[1 - (at - b), at - b] for at, b in zip(where, base)], (0, 1)
         out = np.zeros((*x.shape[:2], points.shape[1]), np.float64)

@@ -53,7 +53,7 @@ def _extreme(x: np.ndarray, axis: Any, keepdims: bool, largest: bool) -> np.ndar
     return (x.max if largest else x.min)(axis=axis, keepdims=keepdims, initial=initial)
 
 
-_REDUCTIONS: dict[str, Any] = {
+REDUCTIONS: dict[str, Any] = {
     "reduce_sum": lambda x, axis, keepdims: x.sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
     "reduce_mean": _mean,
     "reduce_max": lambda x, axis, keepdims: _extreme(x, axis, keepdims, True),
@@ -134,7 +134,7 @@ for _name, (_about, _derivative) in _ABOUT.items():
         traits=_traits,
         derivative=_derivative,
     )
-    def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _REDUCTIONS[_name]) -> np.ndarray:
+    def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = REDUCTIONS[_name]) -> np.ndarray:
         return _function(x, axes_of(axes, x.ndim), keep_dims)
 
 

@@ -23,18 +23,21 @@ SAMPLING_MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CO
 
 def sample_points(extent: int, count: int, mode: str) -> np.ndarray:
     """Places of ``count`` results on an axis of ``extent`` elements, float64, within [0, extent - 1]."""
+    return np.clip(points_between(0.0, extent - 1.0, count, mode), 0, extent - 1)
+
+
+def points_between(start: float, end: float, count: int, mode: str) -> np.ndarray:
+    """Sample positions from the element at ``start`` to that at ``end``."""
     i = np.arange(count, dtype=np.float64)
     if mode == "DEFAULT":
-        points = i * (extent / count)
-    elif mode == "UNALIGN_CORNERS":
-        points = (i + 0.5) * (extent / count) - 0.5
-    elif mode == "OFFSET_CORNERS":
-        points = (i + 0.5) * (max(1, extent - 1) / count)
-    elif count == 1:
-        points = np.array([(extent - 1) / 2 if mode == "ALIGN_CORNERS" else 0.0])
-    else:
-        points = i * ((extent - 1) / (count - 1))
-    return np.clip(points, 0, extent - 1)
+        return start + i * ((end - start + 1) / count)
+    if mode == "UNALIGN_CORNERS":
+        return start + (i + 0.5) * ((end - start + 1) / count) - 0.5
+    if mode == "OFFSET_CORNERS":
+        return start + (i + 0.5) * (max(1.0, end - start) / count)
+    if count == 1:
+        return np.array([(start + end) / 2 if mode == "ALIGN_CORNERS" else start])
+    return start + i * ((end - start) / (count - 1))
 
 
 def linear_along(x: np.ndarray, axis: int, points: np.ndarray) -> np.ndarray:

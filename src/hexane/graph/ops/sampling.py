@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import positive, rank_between
-from hexane.graph.ops.resize import SAMPLING_MODES
+from hexane.graph.ops._rules import along, positive, rank_between
+from hexane.graph.ops.resize import SAMPLING_MODES, linear_along, points_between
 from hexane.graph.registry import op
 from hexane.graph.types import INTS, NUMBERS, TensorType
 
@@ -36,35 +36,15 @@ def _box_corners(boxes: np.ndarray, mode: str) -> np.ndarray:
     return boxes
 
 
-def _box_points(start: float, end: float, count: int, mode: str) -> np.ndarray:
-    """Sample positions in a box from ``start`` to ``end``, both in elements."""
-    i = np.arange(count, dtype=np.float64)
-    if mode == "DEFAULT":
-        return start + i * ((end - start + 1) / count)
-    if mode == "UNALIGN_CORNERS":
-        return start + (i + 0.5) * ((end - start + 1) / count) - 0.5
-    if mode == "OFFSET_CORNERS":
-        return start + (i + 0.5) * (max(1.0, end - start) / count)
-    if count == 1:
-        return np.array([(start + end) / 2 if mode == "ALIGN_CORNERS" else start])
-    return start + i * ((end - start) / (count - 1))
-
-
 def _crop(image: np.ndarray, box: np.ndarray, size: tuple[int, int], mode: str, pad_value: float | None) -> np.ndarray:
     """One resized box of an image [C, H, W]; outside it the border is repeated, or ``pad_value`` stands."""
     result = image.astype(np.float64)
     for axis, (start, end, count) in enumerate(((box[0], box[2], size[0]), (box[1], box[3], size[1])), start=1):
-        points = _box_points(start, end, count, mode)
+        points = points_between(start, end, count, mode)
         extent = image.shape[axis]
-        inside = np.clip(points, 0, extent - 1)
-        low = np.floor(inside).astype(np.intp)
-        shape = [1, 1, 1]
-        shape[axis] = count
-        weight = (inside - low).reshape(shape)
-        result = result.take(low, axis) * (1 - weight) + result.take(np.minimum(low + 1, extent - 1), axis) * weight
+        result = linear_along(result, axis, np.clip(points, 0, extent - 1))
         if pad_value is not None:
-            outside = ((points < 0) | (points > extent - 1)).reshape(shape)
-            result = np.where(outside, pad_value, result)
+            result = np.where(along((points < 0) | (points > extent - 1), 3, axis), pad_value, result)
     return result.astype(image.dtype)
 
 

@@ -12,7 +12,7 @@ from hexane.formats.compositions import Refused, axis_in
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
-from hexane.graph.ops.onnx_runtime import slice_of
+from hexane.graph.ops.onnx_runtime import centred, slice_of
 from hexane.graph.types import FLOATS
 from hexane.rounding import ceil_div
 
@@ -292,7 +292,5 @@ def center_crop_pad(c: NodeContext) -> Operand:
     crop_axes = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
     widths = [(0, 0)] * len(old)
     for extent, axis in zip(c.ints(1) or [], crop_axes):
-        surplus = old[axis] - extent
-        before = -(surplus // 2) if surplus > 0 else -surplus // 2
-        widths[axis] = (before, -surplus - before)
+        widths[axis] = centred(old[axis], extent)
     return c.pad(x, widths)
