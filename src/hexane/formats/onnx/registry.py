@@ -38,7 +38,7 @@ def one_op(name: str, op: str, operands: str, *, domain: str = MAIN, **defaults:
     words = operands.split()
 
     def translate(c: Any) -> Any:
-        given = {
+        arguments = {
             word.rstrip("?"): c.need(index)
             for index, word in enumerate(words)
             if not word.endswith("?") or c.has(index)
@@ -46,8 +46,8 @@ def one_op(name: str, op: str, operands: str, *, domain: str = MAIN, **defaults:
         for attribute, default in defaults.items():
             content = c.attr(attribute, default)
             if content is not None:
-                given[attribute] = bool(content) if isinstance(default, bool) else content
-        return c.ops.op(op, **given)
+                arguments[attribute] = bool(content) if isinstance(default, bool) else content
+        return c.ops.op(op, **arguments)
 
     onnx_op(name, domain=domain)(translate)
 

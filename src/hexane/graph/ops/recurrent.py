@@ -135,7 +135,7 @@ def _sequence(results: list[np.ndarray], last: np.ndarray, output_sequence: bool
 
 
 def _driven(x: np.ndarray, direction: str, weight_ih: np.ndarray, bias: Any) -> np.ndarray:
-    """What the input gives to the gates, in the order of the steps."""
+    """The input's share of the gates, in the order of the steps."""
     return (x[::-1] if direction == "reverse" else x) @ weight_ih.T + (0 if bias is None else bias)
 
 
@@ -222,13 +222,13 @@ def _lstm_type(
     recurrent_activation=ACTIVATIONS,
     cell_activation=ACTIVATIONS,
 )
-def lstm(x, initial_h, initial_c, direction, output_sequence, clip, **given):
+def lstm(x, initial_h, initial_c, direction, output_sequence, clip, **layers):
     """Gates input, forget, output, cell; peepholes see the old cell, the output gate's the new one."""
-    acts = [ACTIVATIONS[given[name]] for name in ("recurrent_activation", "cell_activation", "activation")]
-    hidden = given["weight_hh"].shape[1]
+    acts = [ACTIVATIONS[layers[name]] for name in ("recurrent_activation", "cell_activation", "activation")]
+    hidden = layers["weight_hh"].shape[1]
 
     def run(suffix: str, way: str, first: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        w_ih, w_hh, bias, p = (given[name + suffix] for name in ("weight_ih", "weight_hh", "bias", "peephole"))
+        w_ih, w_hh, bias, p = (layers[name + suffix] for name in ("weight_ih", "weight_hh", "bias", "peephole"))
         cell = lstm_cell(w_hh, None, p, acts, "ifoc", clip_cell=clip)
         states = [state[:, first : first + hidden] for state in (initial_h, initial_c)]
         return _outcome(cell, _driven(x, way, w_ih, bias), states)
