@@ -178,6 +178,26 @@ def test_a_tile_of_numbers_that_are_none(shape, reps, planar, chip):
     np.testing.assert_array_equal(bits.view(np.uint16), wanted)
 
 
+@pytest.mark.parametrize("dtype, least", [("fp16", 32), ("uint8", 64)])
+def test_columns_at_multiples_of_64_bytes_are_joined_by_a_copy_each(dtype, least):
+    """Others are turned: each part, and the whole back."""
+    for width, tasks in (
+        (least, 2),
+        (3 * least, 2),
+        (4 * least, 2),
+        (least // 2, 3),
+        (least - 1, 3),
+        (2 * least + 1, 3),
+    ):
+        if dtype == "uint8" and tasks > 2:
+            continue  # bytes are not turned
+        b = GraphBuilder()
+        x, y = (b.input(name, (1, 3, 4, size), dtype) for name, size in (("x", width), ("y", 5)))
+        b.output(b.concat(values=(x, y), axis=-1))
+        (segment,) = compiled(b.graph).segments
+        assert len(segment.plans) == tasks, width
+
+
 def test_concat_with_a_constant():
     constant = np.arange(2 * 3 * 5, dtype=np.float16).reshape(1, 2, 3, 5)
     for axis in (1, 3):

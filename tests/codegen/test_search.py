@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import hexane
 from hexane import chips
 from hexane.codegen import memory
+from hexane.codegen.context import Policy
 from hexane.codegen.memory import search
 from hexane.codegen.memory.stripes import NOTE
+from hexane.codegen.memory.traffic import Cost
 from hexane.codegen.price import Prices, prices_us
 from hexane.graph import GraphBuilder
 
@@ -89,3 +93,31 @@ def test_prices_that_are_kept_are_the_same(chip):
     prices = Prices(chip)
     for first in (0, 3, 0):
         assert prices(plans[first:]) == prices_us(plans[first:], chip)
+
+
+TAKEN = {  # of a second variant, beside 100 us and 8 MB of the first, which took 101 us as it came: whether it is taken
+    "as long, fewer bytes": (Cost(100, 4_000_000), True),
+    "as long as at first, much fewer bytes": (Cost(101, 1_000_000), True),
+    "longer than at first": (Cost(101.5, 0), False),
+    "as long, as many bytes": (Cost(100, 8_000_000), False),
+    "longer, and hardly fewer bytes": (Cost(101, 7_900_000), False),
+    "shorter": (Cost(90, 8_000_000), True),
+    "shorter, but many bytes": (Cost(99, 9_000_000), False),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_variant_costs_less_all_told_and_no_more_time_than_at_first(name, monkeypatch):
+    cost, taken = TAKEN[name]
+    one = SimpleNamespace(first=frozenset(), late=frozenset())
+    other = SimpleNamespace(first=frozenset("t"), late=frozenset())
+    program = SimpleNamespace(
+        **dict.fromkeys(("target", "held", "identity", "stored", "memo")), plans=[None] * 2,
+        policy=Policy(), grows=lambda key: False, preferring=lambda first, late: other,
+    )  # fmt: skip
+    variants = {id(program): search.Variant(one, Cost(100, 8_000_000)), id(other): search.Variant(other, cost)}
+    monkeypatch.setattr(search, "StripeAnalysis", lambda *args: None)
+    monkeypatch.setattr(search, "_form", lambda form, *args: variants[id(form)])
+    monkeypatch.setattr(search, "_spills", lambda best, form: ["t"])
+    monkeypatch.setattr(search, "expected", lambda form, price: [Cost(101, 8_000_000)])
+    assert search.cheapest(program, None, None) is variants[id(other if taken else program)]

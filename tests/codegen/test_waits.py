@@ -79,6 +79,21 @@ def test_a_source_over_what_the_other_unit_reads_waits_and_over_its_own_does_not
     assert [_waits(plan)[0] for plan in plans[1:]] == [After.PE_SOURCE, After.NOTHING]
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("other_loaded", [False, True])
+@pytest.mark.parametrize("side", ["source", "second"])
+def test_each_source_waits_by_its_own_way_into_l2(side: str, loaded: bool, other_loaded: bool) -> None:
+    """One that is brought may not come over what is still read; one that is there is read beside it."""
+    earlier = _task("NE", Reads(SourceType.DMA_STREAM), A, B)
+    first, second = (loaded, other_loaded) if side == "source" else (other_loaded, loaded)
+    regions = (A, C) if side == "source" else (C, A)
+    plan = _task("PE", LOADED if first else RESIDENT, regions[0], D, regions[1])
+    plan = plan.against(dma=Dma(Buffer("y", Space.SURFACE), 0, 64, 64, 512, 512) if second else None)
+    plans = [earlier, plan]
+    hazards.settle(plans, {0, 1})
+    assert _waits(plans[1]) == (After.NE_SOURCE if loaded else After.NOTHING, After.NOTHING)
+
+
 def test_regions_that_lie_in_each_others_gaps_do_not_meet() -> None:
     even, odd = (Region(base, 32, 256, 256, 256) for base in (0, 16))
     plans = [_task("NE", LOADED, even, B), _task("PE", LOADED, C, odd)]

@@ -17,7 +17,9 @@ from hexane.arithmetic.fast.workers import thread_count
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
+from hexane.program.segment import Port
 from hexane.studies.evaluation import intervals
+from hexane.studies.evaluation.data import open_data
 from hexane.studies.evaluation.evaluate import MOST_IN_PIECE, Course, Until
 from hexane.studies.evaluation.figures import difference
 from hexane.studies.evaluation.metrics import metric_named
@@ -319,6 +321,32 @@ def test_folders_and_python_files(tmp_path: Path) -> None:
     (tmp_path / "set.py").write_text(code % str(tmp_path / "set.npz"))
     found = [hexane.evaluate(network(), tmp_path / name, layers=0) for name in ("set", "set.npz", "set.py")]
     assert len({row.rows[0].engine.metric for row in found}) == 1
+
+
+LAYOUTS = {
+    "classes by number": (("3/a.npy", "3/b.npy", "1/c.npy"), "", {"a.npy": 3, "b.npy": 3, "c.npy": 1}),
+    "classes by name": (("cat/a.npy", "cat/b.npy", "ant/c.npy"), "", {"a.npy": 1, "b.npy": 1, "c.npy": 0}),
+    "a table": (("b.npy", "a.npy", "c.npy"), "file,class\nc.npy,2\na.npy,0\n", {"c.npy": 2, "a.npy": 0}),
+    "a table without a head": (("a.npy", "b.npy"), "b.npy,1\na.npy,7\n", {"b.npy": 1, "a.npy": 7}),
+    "files": (("a.npy", "b.npy", "notes.md"), None, {"a.npy": None, "b.npy": None}),
+}
+"""Files of a folder, its labels.csv, and the samples with their classes that it stands for."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_samples_of_a_folder(tmp_path: Path, layout: str) -> None:
+    names, table, expected = LAYOUTS[layout]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with open(tmp_path / name, "wb") as file:
+            np.save(file, np.full((1, 6), ord(Path(name).name[0]), np.float32))
+    if table:
+        (tmp_path / "labels.csv").write_text(table)
+    data = open_data(tmp_path, [Port("x", (1, 6), "fp32")])
+    taken = data.take(np.arange(len(expected)))
+    assert (data.count, data.batch, data.has_labels) == (len(expected), 1, table is not None)
+    found = dict(zip(taken.inputs["x"][:, 0], taken.labels if table is not None else [None] * len(expected)))
+    assert found == {ord(name[0]): label for name, label in expected.items()}
 
 
 def open_picture_network(path: Path) -> None:

@@ -1,0 +1,71 @@
+"""What a planar task holds in L2 at a time: the whole map where it fits, else rows that do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hexane.codegen import tasks
+from hexane.codegen.operations import PeKind, Reads, SourceType
+from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Region, Space
+from hexane.codegen.targets import target_named
+from hexane.errors import Reason, UnsupportedError
+
+H13 = target_named("h13")
+ROOM = H13.limits.l2_bytes - 0x40
+"""Bytes of L2 but for the last 64."""
+SOURCE = Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 64, 64)
+LOADED = Reads(SourceType.DMA_STREAM)
+
+
+def _reduction(channels: int, rows: int, row: int, base: int) -> Plan:
+    source = Operand(dma=SOURCE, region=Region(base, 16, row, row, row))
+    return Plan("PE", w=8, c=channels, h=rows, kind=PeKind.REDUCE, reads=LOADED, source=source, patch=(3, 3))
+
+
+@pytest.mark.parametrize("channels, rows, base", [(16, 1, 0), (1024, 4, 0x400), (4096, 7 * 16, 0)])
+def test_a_reduction_takes_its_map_and_16_bytes_of_a_channel(channels: int, rows: int, base: int) -> None:
+    row, rest = divmod(ROOM - base - 16 * channels, rows)
+    plan = _reduction(channels, rows, row, base + rest)
+    assert tasks.fit_pe(H13, plan) is plan
+    with pytest.raises(UnsupportedError, match=f"{channels} x {rows} x 8 does not fit") as refused:
+        tasks.fit_pe(H13, _reduction(channels, rows, row, base + rest + 16))
+    assert refused.value.code is Reason.MEMORY
+
+
+def _part(percent: int, times: int) -> int:
+    """Bytes that so many times take a part of L2."""
+    return 16 * max(1, ROOM * percent // (1600 * times))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_tiles_of_a_planar_task_fit(data: st.DataObject) -> None:
+    """Its operands' rows, one behind the other, and two patches of its result."""
+    draw = data.draw
+    two, low, rows = draw(st.booleans()), draw(st.sampled_from([0, 0x1000, 0x80000])), draw(st.integers(1, 400))
+    patch, held = draw(st.integers(0, 5)), draw(st.integers(1, 40))
+    first, second = (_part(draw(st.integers(1, 80)), held * (1 + two)) for _ in range(2))
+    result = _part(draw(st.integers(1, 100)), 2 << patch)
+    plan = Plan(
+        "PE", w=8, c=8, h=rows, kind=PeKind.BINARY if two else PeKind.UNARY, reads=LOADED, patch=(3, patch), tile=rows,
+        source=Operand(dma=SOURCE, region=Region(low, 16, first, first, first)),
+        second=Operand(dma=SOURCE if two else None, region=Region(low + rows * first, 16, second, second, second)),
+        result=Destination(region=Region(low + rows * (first + two * second), 16, result, result, result)),
+    )  # fmt: skip
+    both = first + two * second
+    try:
+        made = tasks.fit_pe(H13, plan)
+    except UnsupportedError:
+        assert low + both * (1 << patch) + (2 << patch) * result > ROOM
+        return
+    if low + rows * (both + result) <= ROOM:
+        assert made is plan
+        return
+    at, against, sent = made.source.region, made.second.region, made.result.region
+    assert made.tile % (1 << patch) == 0 or made.tile in (rows, 32)
+    assert 0 < made.tile <= min(rows, 32) and low + made.tile * both + (2 << patch) * result <= ROOM
+    assert at.base == low and sent.base >= low + made.tile * both
+    if two:
+        assert against.base >= low + made.tile * first and sent.base >= against.base + made.tile * second
