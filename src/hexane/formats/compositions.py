@@ -98,6 +98,10 @@ class Composer:
         """Reshape to a known shape; nothing where it has that shape already. Constants become views."""
         return reshape(self.ops, operand, shape)
 
+    def scalar(self, operand: Operand) -> Operand:
+        """A vector of one element as a scalar; anything else as it is."""
+        return self.reshape(operand, ()) if self.shape(operand) == (1,) else operand
+
     def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
         """Transposition; nothing where the order stays. Constants become views."""
         return transposed(self.ops, operand, perm)

@@ -10,7 +10,7 @@ import numpy as np
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.local_norms import local_response_norm
 from hexane.passes.recurrent import one_step
-from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, sweep
+from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, reduced_axes, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -104,31 +104,26 @@ def _real_div(op: Op, b: GraphBuilder) -> Value | None:
 
 def _reduce_min(op: Op, b: GraphBuilder) -> Value:
     """-max(-x): the engine reduces by sum and maximum."""
-    largest = b.reduce_max(x=b.mul(x=op.inputs["x"], y=-1.0), axes=_axes(op), keep_dims=op.arg("keep_dims"))
+    largest = b.reduce_max(x=b.mul(x=op.inputs["x"], y=-1.0), axes=reduced_axes(op), keep_dims=op.arg("keep_dims"))
     return b.mul(x=largest, y=-1.0)
 
 
-def _axes(op: Op) -> list[int]:
-    axes = op.arg("axes")
-    return list(range(len(op.inputs["x"].shape)) if axes is None else axes)
-
-
 def _reduce_l1(op: Op, b: GraphBuilder) -> Value:
-    return b.reduce_sum(x=b.abs(x=op.inputs["x"]), axes=_axes(op), keep_dims=op.arg("keep_dims"))
+    return b.reduce_sum(x=b.abs(x=op.inputs["x"]), axes=reduced_axes(op), keep_dims=op.arg("keep_dims"))
 
 
 def _reduce_l2(op: Op, b: GraphBuilder) -> Value:
-    total = b.reduce_sum_square(x=op.inputs["x"], axes=_axes(op), keep_dims=op.arg("keep_dims"))
+    total = b.reduce_sum_square(x=op.inputs["x"], axes=reduced_axes(op), keep_dims=op.arg("keep_dims"))
     return b.sqrt(x=total)
 
 
 def _reduce_log_sum(op: Op, b: GraphBuilder) -> Value:
-    return b.log(x=b.reduce_sum(x=op.inputs["x"], axes=_axes(op), keep_dims=op.arg("keep_dims")))
+    return b.log(x=b.reduce_sum(x=op.inputs["x"], axes=reduced_axes(op), keep_dims=op.arg("keep_dims")))
 
 
 def _reduce_log_sum_exp(op: Op, b: GraphBuilder) -> Value:
     """log of the sum of exp(x - m), plus m, with m the maximum."""
-    x, axes = op.inputs["x"], _axes(op)
+    x, axes = op.inputs["x"], reduced_axes(op)
     largest = b.reduce_max(x=x, axes=axes, keep_dims=True)
     total = b.reduce_sum(x=b.exp(x=b.sub(x=x, y=largest)), axes=axes, keep_dims=True)
     result = b.add(x=b.log(x=total), y=largest)

@@ -16,6 +16,7 @@ from hexane.passes.rewriting import (
     number_of,
     operand_and_constant,
     operand_and_number,
+    reduced_axes,
     sweep,
 )
 from hexane.passes.scaling import scaled
@@ -52,7 +53,7 @@ def _mean(op: Op, b: GraphBuilder) -> Value | None:
     total = operands[0].op
     if x.only_user is not op or x.type != op.output.type or (op.type == "real_div" and is_first):
         return None
-    shape, axes = total.inputs["x"].shape, _axes(total)
+    shape, axes = total.inputs["x"].shape, reduced_axes(total)
     if any(shape[axis] is None for axis in axes):
         return None
     count = prod(shape[axis] for axis in axes)
@@ -79,7 +80,7 @@ def _layer_norm(op: Op, b: GraphBuilder) -> Value | None:
         x, mean = centred.inputs["x"], centred.inputs["y"].op
         if mean is None or mean.type != "reduce_mean" or mean.inputs["x"] is not x or not mean.arg("keep_dims"):
             continue
-        axes = _axes(mean)
+        axes = reduced_axes(mean)
         if not _is_variance(variance, op.inputs[left], axes):
             continue
         return b.layer_norm(x=x, axes=axes, epsilon=epsilon)
@@ -100,15 +101,9 @@ def _variance(root: Op) -> tuple[Op, float] | None:
     return inner, extra
 
 
-def _axes(op: Op) -> list[int]:
-    rank = len(op.inputs["x"].shape)
-    axes = op.arg("axes")
-    return sorted(a % rank for a in (range(rank) if axes is None else axes))
-
-
 def _is_variance(op: Op, centred: Value, axes: list[int]) -> bool:
     """mean of the square of ``centred`` over the same axes."""
-    if op.type != "reduce_mean" or not op.arg("keep_dims") or _axes(op) != axes:
+    if op.type != "reduce_mean" or not op.arg("keep_dims") or reduced_axes(op) != axes:
         return False
     square = op.inputs["x"].op
     if square is None:

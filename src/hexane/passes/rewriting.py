@@ -156,6 +156,12 @@ def in_place_of(op: Op, value: Value) -> Value | None:
     return value if free else None
 
 
+def reduced_axes(op: Op) -> list[int]:
+    """The axes of a reduction, none negative, in order."""
+    rank, axes = op.inputs["x"].rank, op.arg("axes")
+    return list(range(rank)) if axes is None else sorted(axis % rank for axis in axes)
+
+
 def as_dtype(values: np.ndarray, like: Value) -> np.ndarray:
     """An array in the dtype of another value's data."""
     with np.errstate(over="ignore"):

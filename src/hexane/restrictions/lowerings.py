@@ -115,12 +115,13 @@ def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
         return None
     arguments = {name: value for name, value in op.inputs.items() if name != "x"}
     make: Any = getattr(b, op.type)
-    parts = make(x=b.mul(x=x, y=_like(16.0, x)), **arguments)
-    divided = [b.real_div(x=part, y=_like(16.0, x)) for part in (parts if isinstance(parts, tuple) else (parts,))]
+    parts = make(x=b.mul(x=x, y=like(16.0, x)), **arguments)
+    divided = [b.real_div(x=part, y=like(16.0, x)) for part in (parts if isinstance(parts, tuple) else (parts,))]
     return tuple(divided) if isinstance(parts, tuple) else divided[0]
 
 
-def _like(number: float, x: Value) -> np.ndarray:
+def like(number: float, x: Value) -> np.ndarray:
+    """A number as fp16 where a value is, else fp32."""
     return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
 
 
@@ -135,7 +136,7 @@ def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
         maker = value.op
         if maker is not None and maker.type == "dequantize":
             arguments = {key: operand for key, operand in maker.inputs.items() if key != "scale"}
-            value = b.dequantize(**arguments, scale=_like(scales[1], value))
+            value = b.dequantize(**arguments, scale=like(scales[1], value))
         operands[name] = value
     return b.mul(**operands)
 
@@ -147,7 +148,7 @@ def _flat_hard_swish(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if choice == "silu":
         return b.silu(x=x)
-    return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=_like(0.2, x), beta=_like(0.5, x)))
+    return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=like(0.2, x), beta=like(0.5, x)))
 
 
 def _hard_swish(op: Op, b: GraphBuilder) -> Value | None:
@@ -163,8 +164,8 @@ def _hard_sigmoid(op: Op, b: GraphBuilder) -> Value | None:
     x = op.arg("x")
     if chosen("hard-sigmoid") == "clamp" or not _is_plain(x):
         return None
-    line = b.add(x=b.mul(x=x, y=_like(op.arg("alpha"), x)), y=_like(op.arg("beta"), x))
-    return b.clip(x=line, alpha=_like(0.0, x), beta=_like(1.0, x))
+    line = b.add(x=b.mul(x=x, y=like(op.arg("alpha"), x)), y=like(op.arg("beta"), x))
+    return b.clip(x=line, alpha=like(0.0, x), beta=like(1.0, x))
 
 
 LOWERINGS: tuple[Lowering, ...] = (

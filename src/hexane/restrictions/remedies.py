@@ -15,6 +15,7 @@ import numpy as np
 from hexane.graph.types import FLOATS
 from hexane.restrictions.bounds import LARGEST_HALF
 from hexane.restrictions.forms import SLICES, behind_flat_product, gated, hard_swish, product_scales, within_row
+from hexane.restrictions.lowerings import like
 from hexane.restrictions.numbers import spelled_log_softmax
 from hexane.restrictions.ranges import EXP_END
 
@@ -45,13 +46,13 @@ class Remedy:
 def _softplus(op: Op, b: GraphBuilder) -> Value:
     """max(x, 0) + log(1 + exp(-abs(x)))."""
     x = op.arg("x")
-    small = b.exp(x=b.mul(x=b.abs(x=x), y=_like(-1.0, x)))
-    return b.add(x=b.relu(x=x), y=b.log(x=b.add(x=small, y=_like(1.0, x))))
+    small = b.exp(x=b.mul(x=b.abs(x=x), y=like(-1.0, x)))
+    return b.add(x=b.relu(x=x), y=b.log(x=b.add(x=small, y=like(1.0, x))))
 
 
 def _clipped_exp(op: Op, b: GraphBuilder) -> Value:
     x = op.arg("x")
-    return b.exp(x=b.minimum(x=x, y=_like(np.floor(EXP_END * 64) / 64, x)))
+    return b.exp(x=b.minimum(x=x, y=like(np.floor(EXP_END * 64) / 64, x)))
 
 
 def _log_sum_exp(op: Op, b: GraphBuilder) -> Value:
@@ -98,8 +99,8 @@ def _rms_norm(op: Op, b: GraphBuilder) -> Value | None:
         if axes is None or len(axes) != 1 or (square.type == "mul" and square.arg("y") is not x):
             continue
         axis, size = axes[0] % x.rank, list(x.shape)
-        both = b.concat(values=(x, b.mul(x=x, y=_like(-1.0, x))), axis=axis)
-        norm = b.layer_norm(x=both, axes=[axis], epsilon=_like(max(epsilon, LEAST_EPSILON), x))
+        both = b.concat(values=(x, b.mul(x=x, y=like(-1.0, x))), axis=axis)
+        norm = b.layer_norm(x=both, axes=[axis], epsilon=like(max(epsilon, LEAST_EPSILON), x))
         return b.slice_by_size(x=norm, begin=[0] * x.rank, size=size)
     return None
 
@@ -133,7 +134,7 @@ def _clamped_product(op: Op, b: GraphBuilder) -> Value | None:
     if scales is None:
         return None
     product = b.mul(x=op.arg("x"), y=op.arg("y"))
-    return b.clip(x=product, alpha=_like(-128 * scales[1], product), beta=_like(127 * scales[1], product))
+    return b.clip(x=product, alpha=like(-128 * scales[1], product), beta=like(127 * scales[1], product))
 
 
 def _silu(op: Op, b: GraphBuilder) -> Value | None:
@@ -141,16 +142,16 @@ def _silu(op: Op, b: GraphBuilder) -> Value | None:
     x = op.arg("x") if op.type == "silu" else gated(op)
     if x is None:
         return None
-    below = b.add(x=b.exp(x=b.mul(x=x, y=_like(-1.0, x))), y=_like(1.0, x))
-    return b.mul(x=x, y=b.inverse(x=below, epsilon=_like(0.0, x)))
+    below = b.add(x=b.exp(x=b.mul(x=x, y=like(-1.0, x))), y=like(1.0, x))
+    return b.mul(x=x, y=b.inverse(x=below, epsilon=like(0.0, x)))
 
 
 def _gelu(op: Op, b: GraphBuilder) -> Value:
     """x / 2 * (1 + tanh(0.7979 x (1 + 0.044715 x^2)))."""
     x = op.arg("x")
-    inner = b.add(x=b.mul(x=b.mul(x=x, y=x), y=_like(0.0356774, x)), y=_like(0.7978846, x))
-    gate = b.add(x=b.tanh(x=b.mul(x=x, y=inner)), y=_like(1.0, x))
-    return b.mul(x=b.mul(x=x, y=_like(0.5, x)), y=gate)
+    inner = b.add(x=b.mul(x=b.mul(x=x, y=x), y=like(0.0356774, x)), y=like(0.7978846, x))
+    gate = b.add(x=b.tanh(x=b.mul(x=x, y=inner)), y=like(1.0, x))
+    return b.mul(x=b.mul(x=x, y=like(0.5, x)), y=gate)
 
 
 def _four_axes(op: Op, b: GraphBuilder) -> Value | None:
@@ -159,7 +160,7 @@ def _four_axes(op: Op, b: GraphBuilder) -> Value | None:
     if x is None or gate is None or gate[0].type != "sigmoid_hard" or None in x.shape:
         return None
     wide = b.reshape(x=x, shape=(1,) * (4 - x.rank) + x.shape)
-    numbers = {name: _like(gate[0].arg(name), x) for name in ("alpha", "beta")}
+    numbers = {name: like(gate[0].arg(name), x) for name in ("alpha", "beta")}
     return b.reshape(x=b.mul(x=wide, y=b.sigmoid_hard(x=wide, **numbers)), shape=x.shape)
 
 
@@ -176,7 +177,7 @@ def _within_half(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
 
 
 def _epsilon(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
-    return b.op(op.type, **{**op.inputs, "epsilon": _like(LEAST_EPSILON, op.arg("x"))})
+    return b.op(op.type, **{**op.inputs, "epsilon": like(LEAST_EPSILON, op.arg("x"))})
 
 
 def _scaled_product(op: Op, b: GraphBuilder) -> Value | None:
@@ -185,16 +186,12 @@ def _scaled_product(op: Op, b: GraphBuilder) -> Value | None:
     if isinstance(bias, tuple) or (bias is not None and not bias.is_constant):
         return None
     operands: dict[str, Any] = {name: value for name, value in op.inputs.items() if name != "bias"}
-    product = b.op(op.type, **operands | {"x": b.mul(x=op.arg("x"), y=_like(64.0, op.arg("x")))})
-    result = b.mul(x=product, y=_like(1 / 64, product))
+    product = b.op(op.type, **operands | {"x": b.mul(x=op.arg("x"), y=like(64.0, op.arg("x")))})
+    result = b.mul(x=product, y=like(1 / 64, product))
     if bias is None:
         return result
     shape = (1, -1, *(1,) * (result.rank - 2)) if op.type == "conv" else bias.shape
     return b.add(x=result, y=bias.data.reshape(shape))
-
-
-def _like(number: float, x: Value) -> np.ndarray:
-    return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
 
 
 SUMS = ("conv", "matmul", "linear")

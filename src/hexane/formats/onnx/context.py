@@ -158,3 +158,10 @@ class NodeContext(Composer):
         if type_ is None:
             raise Refused(f"the result's shape depends on {what}, which is computed at run time; the graph is static")
         return type_.shape
+
+    def at_run_time(self, op: str, what: str, **operands: Any) -> Any:
+        """A host op whose parameters arrive when it runs: its result has the shape that the file declares.
+
+        Refused where the file declares none, since it depends on the run-time value of ``what``.
+        """
+        return self.ops.op(f"onnx.{op}", output_shape=self.declared_shape(what), **operands)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, is_known, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.passes.rewriting import is_static, known
+from hexane.passes.rewriting import is_static, known, reduced_axes
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
@@ -118,13 +118,6 @@ def _reduced(op: Op) -> AxisSignature | None:
     if not left or len(left) != len(op.output.shape):  # nothing has an order where no axis is left
         return None
     return AxisSignature((("x", op.inputs["x"], tuple(range(rank))),), (left,))
-
-
-def reduced_axes(op: Op) -> list[int]:
-    """The axes of a reduction, none negative."""
-    rank = len(op.inputs["x"].shape)
-    axes = op.arg("axes")
-    return list(range(rank)) if axes is None else [axis % rank for axis in axes]
 
 
 def _convolved(op: Op) -> AxisSignature | None:

@@ -17,9 +17,10 @@ from hexane.graph.registry import has
 from hexane.graph.traits import REDUCES, RESHAPES
 from hexane.lowering.limits import GRID, LONGEST_STRIDE
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
-from hexane.passes.layouts.axes import FreeRegion, key_of, reduced_axes
+from hexane.passes.layouts.axes import FreeRegion, key_of
 from hexane.passes.padding import pad_of
 from hexane.passes.prices import pass_us
+from hexane.passes.rewriting import reduced_axes
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

@@ -15,10 +15,10 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has, spec_of
 from hexane.graph.rewrite import replace_uses
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.passes.layouts.axes import FreeRegion, reduced_axes, regions
+from hexane.passes.layouts.axes import FreeRegion, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
-from hexane.passes.rewriting import hand_down
+from hexane.passes.rewriting import hand_down, reduced_axes
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

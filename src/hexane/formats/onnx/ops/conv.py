@@ -10,6 +10,7 @@ from hexane.formats.compositions import MIL_FLOATS, Refused, custom_pad
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
+from hexane.graph.ops.conv import window_pads
 from hexane.rounding import ceil_div
 
 
@@ -70,14 +71,8 @@ def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...])
     elif auto == "VALID":
         pads = ((0, 0),) * rank
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        sides = []
-        for i in range(rank):
-            total = max(
-                (ceil_div(extents[i], strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - extents[i], 0
-            )
-            small, large = total // 2, total - total // 2
-            sides.append((small, large) if auto == "SAME_UPPER" else (large, small))
-        pads = tuple(sides)
+        kind = "same" if auto == "SAME_UPPER" else "same_lower"
+        pads = tuple(window_pads(kind, None, extents, kernel, strides, dilations))
     else:
         raise GraphError(f"auto_pad {auto!r}")
     return SlidingWindow(kernel, strides, dilations, pads)
@@ -211,10 +206,8 @@ def max_unpool(c: NodeContext) -> Operand:
     ]
     inner = (*type_of(x).shape[:2], *small)
     if not c.is_constant(2):
-        return c.ops.op(
-            "onnx.MaxUnpoolAt", x=x, indices=indices, shape=c.need(2), index_shape=inner,
-            output_shape=c.declared_shape("output_shape"),
-        )  # fmt: skip
+        shapes = {"shape": c.need(2), "index_shape": inner}
+        return c.at_run_time("MaxUnpoolAt", "output_shape", x=x, indices=indices, **shapes)
     out = tuple(c.ints(2) or inner)
     if any(a > b for a, b in zip(inner, out)):
         raise GraphError(f"output_shape {out} is smaller than {inner}")
@@ -234,10 +227,8 @@ def col2im(c: NodeContext) -> Operand:
         "dilations": c.attr("dilations", [1] * rank),
     }
     if runtime:
-        shape = c.declared_shape("image_shape")
-        return c.ops.op(
-            "onnx.Col2ImAt", x=x, image_shape=c.need(1), block_shape=c.need(2), output_shape=shape, **arguments
-        )
+        arguments |= {"image_shape": c.need(1), "block_shape": c.need(2)}
+        return c.at_run_time("Col2ImAt", "image_shape", x=x, **arguments)
     image, block = c.ints(1), c.ints(2)
     return c.ops.op("onnx.Col2Im", x=x, image_shape=image, block_shape=block, **arguments)
 

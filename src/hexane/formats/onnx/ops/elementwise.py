@@ -170,7 +170,7 @@ def constant(c: NodeContext) -> Operand:
 def constant_of_shape(c: NodeContext) -> Operand:
     value = c.attr("value", np.zeros(1, np.float32)).reshape(())
     if not c.is_constant(0):
-        return c.ops.op("onnx.Fill", x=value, shape=c.need(0), output_shape=c.declared_shape("the input"))
+        return c.at_run_time("Fill", "the input", x=value, shape=c.need(0))
     return filled(c, c.ints(0) or [], value)
 
 
@@ -205,4 +205,4 @@ def arange(c: NodeContext) -> Operand:
             raise GraphError(f"a range of {count} numbers")
         return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
     x, limit, delta = (c.reshape(c.need(i), ()) for i in range(3))
-    return c.ops.op("onnx.Range", x=x, limit=limit, delta=delta, output_shape=c.declared_shape("its inputs"))
+    return c.at_run_time("Range", "its inputs", x=x, limit=limit, delta=delta)

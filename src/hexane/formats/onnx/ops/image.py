@@ -25,8 +25,7 @@ def upsample(c: NodeContext) -> Operand:
         return resize_of(c, c.need(0), c.attr("scales"), None, None, arguments)
     if c.is_constant(1):
         return resize_of(c, c.need(0), c.need_constant(1).reshape(-1).tolist(), None, None, arguments)
-    shape = c.declared_shape("scales")
-    return c.ops.op("onnx.Resize", x=c.need(0), scales=c.need(1), output_shape=shape, **arguments)
+    return c.at_run_time("Resize", "scales", x=c.need(0), scales=c.need(1), **arguments)
 
 
 @onnx_op("Resize")
@@ -64,8 +63,7 @@ def resize(c: NodeContext) -> Operand:
             if c.has(scales_at) and not _empty(c, scales_at)
             else {"sizes": c.need(sizes_at)}
         )
-        shape = c.declared_shape("scales or sizes")
-        return c.ops.op("onnx.Resize", x=x, output_shape=shape, **which, **arguments)
+        return c.at_run_time("Resize", "scales or sizes", x=x, **which, **arguments)
     scales, sizes = c.constant(scales_at), c.ints(sizes_at) or None
     factors = None if scales is None or scales.size == 0 else [float(scale) for scale in scales.reshape(-1)]
     return resize_of(c, x, factors, None if factors else sizes, axes, arguments)
@@ -179,5 +177,4 @@ def image_decoder(c: NodeContext) -> Operand:
     layout = c.attr("pixel_format", "RGB")
     if layout not in ("RGB", "BGR", "Grayscale"):
         raise GraphError(f"ImageDecoder has no pixel format {layout!r}")
-    shape = c.declared_shape("the picture")
-    return c.ops.op("onnx.ImageDecoder", x=c.need(0), pixel_format=layout, output_shape=shape)
+    return c.at_run_time("ImageDecoder", "the picture", x=c.need(0), pixel_format=layout)

@@ -83,22 +83,17 @@ def qgemm(c: NodeContext) -> Operand:
     )
     if c.has(6):
         total = c.ops.add(x=total, y=c.cast(c.need(6), "fp64"))
-    factor = c.ops.mul(x=c.cast(_scalar(c, 1), "fp64"), y=c.cast(_scalar(c, 4), "fp64"))
+    factor = c.ops.mul(x=c.cast(c.scalar(c.need(1)), "fp64"), y=c.cast(c.scalar(c.need(4)), "fp64"))
     factor = c.ops.mul(x=factor, y=np.array(c.attr("alpha", 1.0), np.float64))
     if not c.has(7):
         return c.cast(c.ops.mul(x=total, y=factor), "fp32")
-    return requantise(c, total, c.ops.real_div(x=factor, y=c.cast(_scalar(c, 7), "fp64")), c.need(8))
-
-
-def _scalar(c: NodeContext, index: int) -> Operand:
-    operand = c.need(index)
-    return c.reshape(operand, ()) if type_of(operand).shape == (1,) else operand
+    return requantise(c, total, c.ops.real_div(x=factor, y=c.cast(c.scalar(c.need(7)), "fp64")), c.need(8))
 
 
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(c: NodeContext) -> Operand:
     """Integer product times both scales, plus a bias."""
-    a, b, a_scale, b_scale = c.need(0), c.need(1), _scalar(c, 2), _scalar(c, 3)
+    a, b, a_scale, b_scale = c.need(0), c.need(1), c.scalar(c.need(2)), c.scalar(c.need(3))
     return _scaled_product(c, whole(c, a, c[4]), whole(c, b, c[5]), c.ops.mul(x=a_scale, y=b_scale), c[6])
 
 
@@ -106,7 +101,7 @@ def matmul_integer_to_float(c: NodeContext) -> Operand:
 def dynamic_quantize_matmul(c: NodeContext) -> Operand:
     """A is quantised by its own range first."""
     a, scale, zero = dynamic_quantize_linear(c)
-    scale = c.ops.mul(x=scale, y=_scalar(c, 2))
+    scale = c.ops.mul(x=scale, y=c.scalar(c.need(2)))
     return _scaled_product(c, whole(c, a, zero), whole(c, c.need(1), c[3]), scale, c[4])
 
 

@@ -187,8 +187,7 @@ def whole(c: NodeContext, x: Operand, zero: Operand | None, shape: list[int] | N
     if zero is None:
         return value
     point = c.cast(zero, "fp64")
-    if type_of(point).rank == 1 and type_of(point).shape[0] == 1:
-        point = c.reshape(point, ())
+    point = c.scalar(point)
     if shape is not None and type_of(point).rank == 1:
         point = c.reshape(point, shape)
     return c.ops.sub(x=value, y=point)
@@ -229,7 +228,7 @@ def requantise(c: NodeContext, total: Operand, factor: Operand, zero: Operand) -
     dtype = type_of(zero).dtype
     scaled = c.ops.round(x=c.ops.mul(x=total, y=c.cast(factor, "fp64")))
     point = c.cast(zero, "fp64")
-    shifted = c.ops.add(x=scaled, y=c.reshape(point, ()) if type_of(point).shape == (1,) else point)
+    shifted = c.ops.add(x=scaled, y=c.scalar(point))
     low, high = integer_range(dtype)
     return c.cast(c.clamp(shifted, low, high), dtype)
 
@@ -237,10 +236,8 @@ def requantise(c: NodeContext, total: Operand, factor: Operand, zero: Operand) -
 def _ratio(c: NodeContext, a: Operand, b: Operand, y: Operand) -> Operand:
     """``a * b / y`` of scales, in float64."""
 
-    def scalar(operand: Operand) -> Operand:
-        return c.cast(c.reshape(operand, ()) if type_of(operand).shape == (1,) else operand, "fp64")
-
-    return c.ops.real_div(x=c.ops.mul(x=scalar(a), y=scalar(b)), y=scalar(y))
+    a, b, y = (c.cast(c.scalar(operand), "fp64") for operand in (a, b, y))
+    return c.ops.real_div(x=c.ops.mul(x=a, y=b), y=y)
 
 
 @onnx_op("QLinearMatMul")

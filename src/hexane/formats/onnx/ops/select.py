@@ -85,7 +85,7 @@ def topk(c: NodeContext) -> tuple[Operand, ...]:
     largest = bool(c.attr("largest", 1))
     if not c.has_attr("k") and not c.is_constant(1):
         k = c.reshape(c.need(1), ())
-        return c.ops.op("onnx.TopK", x=x, k=k, axis=axis, largest=largest, output_shape=c.declared_shape("k"))
+        return c.at_run_time("TopK", "k", x=x, k=k, axis=axis, largest=largest)
     k = c.attr("k") if c.has_attr("k") else (c.ints(1) or [0])[0]
     if not 0 <= k <= shape[axis]:
         raise GraphError(f"the {k} largest of {shape[axis]}")

@@ -13,6 +13,7 @@ from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
 from hexane.graph.ops.onnx_runtime import centred, slice_of
+from hexane.graph.ops.shape import resolve_reshape
 from hexane.graph.types import FLOATS
 from hexane.rounding import ceil_div
 
@@ -42,27 +43,16 @@ def reshape(c: NodeContext) -> Operand:
     old = static_shape(c, x)
     if not c.is_constant(1):
         allow = bool(c.attr("allowzero", 0))
-        return c.ops.op(
-            "onnx.Reshape", x=x, shape=c.need(1), allow_zero=allow, output_shape=c.declared_shape("the shape input")
-        )
+        return c.at_run_time("Reshape", "the shape input", x=x, shape=c.need(1), allow_zero=allow)
     target = c.ints(1) or []
-    new = list(target)
-    if not c.attr("allowzero", 0):
-        for axis, extent in enumerate(target):
-            if extent == 0:
-                if axis >= len(old):
-                    raise GraphError(f"shape {target} copies axis {axis} of a tensor {old}")
-                new[axis] = old[axis]
-    if new.count(-1) > 1 or any(extent < -1 for extent in new):
-        raise GraphError(f"cannot reshape {old} to {target}")
-    if -1 in new:
-        rest = prod(extent for extent in new if extent != -1)
-        if rest == 0 or prod(old) % rest:
+    if c.attr("allowzero", 0):
+        if 0 in target and 0 not in old:
             raise GraphError(f"cannot reshape {old} to {target}")
-        new[new.index(-1)] = prod(old) // rest
-    if prod(new) != prod(old):
-        raise GraphError(f"cannot reshape {old} to {target}")
-    return c.reshape(x, new)
+    elif any(extent == 0 and axis >= len(old) for axis, extent in enumerate(target)):
+        raise GraphError(f"shape {target} copies an axis that a tensor {old} lacks")
+    else:
+        target = [old[axis] if extent == 0 else extent for axis, extent in enumerate(target)]
+    return c.reshape(x, resolve_reshape(old, target))
 
 
 @onnx_op("Flatten")
@@ -81,7 +71,7 @@ def squeeze(c: NodeContext) -> Operand:
     x = c.need(0)
     old = type_of(x).shape
     if not c.has_attr("axes") and not c.is_constant(1):
-        return c.ops.op("onnx.Squeeze", x=x, axes=c.need(1), output_shape=c.declared_shape("axes"))
+        return c.at_run_time("Squeeze", "axes", x=x, axes=c.need(1))
     axes = c.axes_input(1)
     gone = {a for a, extent in enumerate(old) if extent == 1} if axes is None else {axis_in(a, len(old)) for a in axes}
     if any(old[axis] != 1 for axis in gone):
@@ -97,7 +87,7 @@ def squeeze(c: NodeContext) -> Operand:
 def unsqueeze(c: NodeContext) -> Operand:
     x = c.need(0)
     if not c.has_attr("axes") and not c.is_constant(1):
-        return c.ops.op("onnx.Unsqueeze", x=x, axes=c.need(1), output_shape=c.declared_shape("axes"))
+        return c.at_run_time("Unsqueeze", "axes", x=x, axes=c.need(1))
     axes = c.axes_input(1) or []
     rank = len(type_of(x).shape) + len(axes)
     places = sorted(axis_in(axis, rank) for axis in axes)
@@ -179,8 +169,7 @@ def slice_(c: NodeContext) -> Operand:
         starts, ends, axes, steps = (c.ints(index) for index in range(1, 5))
     else:
         optional = {name: c.need(i) for i, name in ((3, "axes"), (4, "steps")) if c.has(i)}
-        shape_ = c.declared_shape("starts, ends, axes or steps")
-        return c.ops.op("onnx.Slice", x=x, starts=c.need(1), ends=c.need(2), output_shape=shape_, **optional)
+        return c.at_run_time("Slice", "starts, ends, axes or steps", x=x, starts=c.need(1), ends=c.need(2), **optional)
     picks = slice_of(old, starts, ends, axes, steps)
     return c.window(x, dict(enumerate(picks)))
 
@@ -189,7 +178,7 @@ def slice_(c: NodeContext) -> Operand:
 def expand(c: NodeContext) -> Operand:
     x = c.need(0)
     if not c.is_constant(1):
-        return c.ops.op("onnx.Expand", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"))
+        return c.at_run_time("Expand", "the shape input", x=x, shape=c.need(1))
     old, wanted = static_shape(c, x), c.ints(1) or []
     try:
         return c.broadcast(x, np.broadcast_shapes(old, tuple(wanted)))
@@ -201,7 +190,7 @@ def expand(c: NodeContext) -> Operand:
 def tile(c: NodeContext) -> Operand:
     x = c.need(0)
     if not c.is_constant(1):
-        return c.ops.op("onnx.Tile", x=x, reps=c.need(1), output_shape=c.declared_shape("repeats"))
+        return c.at_run_time("Tile", "repeats", x=x, reps=c.need(1))
     reps = c.ints(1) or []
     old = static_shape(c, x)
     if len(reps) != len(old) or any(rep < 0 for rep in reps):
@@ -227,7 +216,7 @@ def pad(c: NodeContext) -> Operand:
         optional = {name: c.need(i) for i, name in ((2, "value"), (3, "axes")) if c.has(i)}
         if "value" in optional:
             optional["value"] = c.reshape(optional["value"], ())
-        return c.ops.op("onnx.Pad", x=x, pads=c.need(1), mode=mode, output_shape=c.declared_shape("pads"), **optional)
+        return c.at_run_time("Pad", "pads", x=x, pads=c.need(1), mode=mode, **optional)
     return padded(c, x, pads, axes, mode, value)
 
 
@@ -286,9 +275,7 @@ def center_crop_pad(c: NodeContext) -> Operand:
     old = static_shape(c, x)
     if not c.is_constant(1):
         extra = {} if axes is None else {"axes": axes}
-        return c.ops.op(
-            "onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra
-        )
+        return c.at_run_time("CenterCropPad", "the shape input", x=x, shape=c.need(1), **extra)
     crop_axes = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
     widths = [(0, 0)] * len(old)
     for extent, axis in zip(c.ints(1) or [], crop_axes):

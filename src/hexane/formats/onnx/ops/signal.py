@@ -51,8 +51,7 @@ def dft(c: NodeContext) -> Operand:
     extra = {"dft_length": c.reshape(c.need(1), ())} if c.has(1) else {}
     if isinstance(axis, np.ndarray) and c.is_constant(1):
         return c.ops.op("onnx.DFT", x=x, axis=int(axis), **extra, **flags)
-    shape = c.declared_shape("the length or the axis")
-    return c.ops.op("onnx.DFTAt", x=x, axis=axis, output_shape=shape, **extra, **flags)
+    return c.at_run_time("DFTAt", "the length or the axis", x=x, axis=axis, **extra, **flags)
 
 
 @onnx_op("STFT")
@@ -65,8 +64,7 @@ def stft(c: NodeContext) -> Operand:
     operands["onesided"] = bool(c.attr("onesided", 1))
     if c.is_constant(1) and c.is_constant(3):
         return c.ops.op("onnx.STFT", **operands)
-    shape = c.declared_shape("the frames")
-    return c.ops.op("onnx.STFTAt", output_shape=shape, **operands)
+    return c.at_run_time("STFTAt", "the frames", **operands)
 
 
 _WINDOWS = {"HannWindow": "hann", "HammingWindow": "hamming", "BlackmanWindow": "blackman"}
@@ -81,15 +79,8 @@ def window(c: NodeContext) -> Operand:
         if not 0 <= size <= 1 << 24:
             raise GraphError(f"a window of {size} samples")
         return window_values(kind, size, periodic).astype(DTYPES[dtype].carrier)
-    shape = c.declared_shape("size")
-    return c.ops.op(
-        "onnx.Window",
-        size=c.reshape(c.need(0), ()),
-        kind=kind,
-        periodic=periodic,
-        output_dtype=dtype,
-        output_shape=shape,
-    )
+    size = c.reshape(c.need(0), ())
+    return c.at_run_time("Window", "size", size=size, kind=kind, periodic=periodic, output_dtype=dtype)
 
 
 @onnx_op("MelWeightMatrix")
@@ -103,5 +94,4 @@ def mel_weight_matrix(c: NodeContext) -> Operand:
         return mel_weights(bins, length, rate, low, high).astype(DTYPES[dtype].carrier)
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     operands = {name: c.reshape(c.need(index), ()) for index, name in enumerate(names)}
-    shape = c.declared_shape("its inputs")
-    return c.ops.op("onnx.MelWeightMatrix", output_dtype=dtype, output_shape=shape, **operands)
+    return c.at_run_time("MelWeightMatrix", "its inputs", output_dtype=dtype, **operands)
