@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+LARGEST_JSON = 1 << 30
+
+
 def is_file(path: Path) -> bool:
     """True where there is such a file; a name that no file can have (too long, a NUL in it) is none."""
     try:
@@ -56,6 +59,19 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
         raise SyntaxProblem(str(error), line=line, column=column, name=str(path)) from None
+
+
+def read_json(path: Path, what: str = "an answer", form: str = "JSON", hint: str | None = None) -> Any:
+    """The value in a JSON file; `FormatError` for one that is too large for ``what``, or that is no ``form``."""
+    import json
+
+    with plain_errors(path, "cannot be read"):
+        if path.stat().st_size > LARGEST_JSON:
+            raise FormatError(f"is too large for {what}", where=str(path))
+        try:
+            return json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"is no {form}: {error}", where=str(path), hint=hint) from None
 
 
 @contextmanager

@@ -13,30 +13,26 @@ if TYPE_CHECKING:
     from hexane.image import Image
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    file: Annotated[Path, typer.Argument(help="Assembly text, .hxs.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Write tasks also where no engine could read them.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Assemble a text to an engine program.
 
-    @app.command()
-    def asm(
-        file: Annotated[Path, typer.Argument(help="Assembly text, .hxs.")],
-        output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
-        unchecked: Annotated[
-            bool, typer.Option("--unchecked", help="Write tasks also where no engine could read them.")
-        ] = False,
-        overwrite: Overwrite = False,
-    ) -> None:
-        """Assemble a text to an engine program.
+    Tasks that an engine could not read (blocks missing, links that lead nowhere) are refused.
+    """
+    from hexane.files import read_text
+    from hexane.image.text import assemble_image
 
-        Tasks that an engine could not read (blocks missing, links that lead nowhere) are refused.
-        """
-        from hexane.files import read_text
-        from hexane.image.text import assemble_image
-
-        refuse_overwriting(output, [file], overwrite=overwrite)
-        image = assemble_image(read_text(file), str(file))
-        if not unchecked:
-            _require_readable(image, str(file))
-        image.save(output)
+    refuse_overwriting(output, [file], overwrite=overwrite)
+    image = assemble_image(read_text(file), str(file))
+    if not unchecked:
+        _require_readable(image, str(file))
+    image.save(output)
 
 
 def _require_readable(image: Image, where: str) -> None:

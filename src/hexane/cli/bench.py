@@ -17,75 +17,69 @@ if TYPE_CHECKING:
 PROGRAMS = (".hexane", ".hwx", ".anec")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
+    device: OnDevice = "auto",
+    chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
+    calls: Annotated[int, typer.Option(metavar="N", help="Calls that are measured.")] = 50,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Calls before, beside the first one.")] = 3,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
+    ] = None,
+    random: Annotated[int, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = 0,
+    shape: Shapes = None,
+    bind: Bind = None,
+    function: Function = None,
+    row: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Add a row in the format of the timing data to this file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-bench/1).")] = False,
+) -> None:
+    """Time calls of a network on a device that keeps it loaded, beside the time that the model predicts.
 
-    @app.command()
-    def bench(
-        model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
-        device: OnDevice = "auto",
-        chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
-        calls: Annotated[int, typer.Option(metavar="N", help="Calls that are measured.")] = 50,
-        warmup: Annotated[int, typer.Option(metavar="N", help="Calls before, beside the first one.")] = 3,
-        inputs: Annotated[
-            list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
-        ] = None,
-        random: Annotated[int, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = 0,
-        shape: Shapes = None,
-        bind: Bind = None,
-        function: Function = None,
-        row: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Add a row in the format of the timing data to this file.")
-        ] = None,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-bench/1).")] = False,
-    ) -> None:
-        """Time calls of a network on a device that keeps it loaded, beside the time that the model predicts.
+    Only an engine's times are measurements; those of the emulator and of virtual devices are marked. Exit status 0:
+    it ran, 2: an error.
+    """
+    import hexane
+    from hexane.cli.console import print_json
+    from hexane.cli.networks import open_network
+    from hexane.cli.progress import Bar
+    from hexane.files import require_writable
+    from hexane.program import input_ports
+    from hexane.runtime.devices import device_named
+    from hexane.session.bench import append_row, require_counts
+    from hexane.session.bench import bench as measure
+    from hexane.session.inputs import gather
 
-        Only an engine's times are measurements; those of the emulator and of virtual devices are marked. Exit status 0:
-        it ran, 2: an error.
-        """
-        import hexane
-        from hexane.cli.console import print_json
-        from hexane.cli.networks import open_network
-        from hexane.cli.progress import Bar
-        from hexane.files import require_writable
-        from hexane.program import input_ports
-        from hexane.runtime.devices import device_named
-        from hexane.session.bench import append_row, require_counts
-        from hexane.session.bench import bench as measure
-        from hexane.session.inputs import gather
-
-        require_counts(calls, warmup)
-        if row is not None:
-            require_writable(row)
-        engine = device_named(device)
-        with Bar(quiet=json) as bar:
-            bar.stage("load")
-            graph: Graph | None = None
-            program: Program
-            if model.suffix.lower() in PROGRAMS:
-                program = hexane.load_program(model)
-                inputs_read = gather(program.inputs, inputs or [], normalize=None, seed=random)
-            else:
-                graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-                inputs_read = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
-                bar.stage("compile")
-                program = hexane.compile(graph, chip=chip or engine.chip or "M1")
-            bar.stage(f"run on {engine.title}", calls)
-            measurement = measure(
-                program, inputs_read.arrays, engine, model=model.stem, graph=graph, calls=calls, warmup=warmup,
-                on_call=bar.step,
-            )  # fmt: skip
-        if row is not None:
-            append_row(measurement, row)
-        if json:
-            print_json(
-                {**measurement.as_dict(), "notes": list(inputs_read.notes), "row_file": str(row) if row else None}
-            )
+    require_counts(calls, warmup)
+    if row is not None:
+        require_writable(row)
+    engine = device_named(device)
+    with Bar(quiet=json) as bar:
+        bar.stage("load")
+        graph: Graph | None = None
+        program: Program
+        if model.suffix.lower() in PROGRAMS:
+            program = hexane.load_program(model)
+            inputs_read = gather(program.inputs, inputs or [], normalize=None, seed=random)
         else:
-            _show(measurement)
-            if row is not None:
-                typer.echo(f"row: {row}")
+            graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+            inputs_read = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
+            bar.stage("compile")
+            program = hexane.compile(graph, chip=chip or engine.chip or "M1")
+        bar.stage(f"run on {engine.title}", calls)
+        measurement = measure(
+            program, inputs_read.arrays, engine, model=model.stem, graph=graph, calls=calls, warmup=warmup,
+            on_call=bar.step,
+        )  # fmt: skip
+    if row is not None:
+        append_row(measurement, row)
+    if json:
+        print_json({**measurement.as_dict(), "notes": list(inputs_read.notes), "row_file": str(row) if row else None})
+    else:
+        _show(measurement)
+        if row is not None:
+            typer.echo(f"row: {row}")
 
 
 def _show(measurement: Bench) -> None:

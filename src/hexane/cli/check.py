@@ -24,92 +24,88 @@ MOST_NAMES = 3
 """Ops of one remark that are listed by name."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
+    chip: Annotated[str, typer.Option(help='Chips, separated by commas (M1,M4,"A17 Pro"), or all.')] = "M1",
+    shape: Shapes = None,
+    bind: Bind = None,
+    function: Function = None,
+    coreml: Annotated[
+        bool, typer.Option("--coreml", help="Where Core ML would put each op; on a Mac, beside its own plan.")
+    ] = False,
+    as_: AsOrBy = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE", help="Inputs whose ranges are held against every limit."),
+    ] = None,
+    random: Annotated[int | None, typer.Option(metavar="SEED", help="The same with inputs that are drawn.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The same over a folder: every file is one set of inputs.")
+    ] = None,
+    host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
+    os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
+    interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
+    surfaces: Annotated[str, typer.Option(help="Its surfaces: own_size, uniform_largest, unknown.")] = "own_size",
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Rewrite what a rule has a mechanical way out for, and try it with the inputs."),
+    ] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The file that --fix writes.")] = None,
+    baseline: Baseline = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
+) -> None:
+    """Say for every op whether the engine runs it, and why; of a MIL text, every restriction that it breaks.
 
-    @app.command()
-    def check(
-        model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
-        chip: Annotated[str, typer.Option(help='Chips, separated by commas (M1,M4,"A17 Pro"), or all.')] = "M1",
-        shape: Shapes = None,
-        bind: Bind = None,
-        function: Function = None,
-        coreml: Annotated[
-            bool, typer.Option("--coreml", help="Where Core ML would put each op; on a Mac, beside its own plan.")
-        ] = False,
-        as_: AsOrBy = None,
-        inputs: Annotated[
-            list[str] | None,
-            typer.Option("--input", metavar="NAME=FILE", help="Inputs whose ranges are held against every limit."),
-        ] = None,
-        random: Annotated[int | None, typer.Option(metavar="SEED", help="The same with inputs that are drawn.")] = None,
-        data: Annotated[
-            Path | None, typer.Option(metavar="DIR", help="The same over a folder: every file is one set of inputs.")
-        ] = None,
-        host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
-        os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
-        interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
-        surfaces: Annotated[str, typer.Option(help="Its surfaces: own_size, uniform_largest, unknown.")] = "own_size",
-        fix: Annotated[
-            bool,
-            typer.Option("--fix", help="Rewrite what a rule has a mechanical way out for, and try it with the inputs."),
-        ] = False,
-        output: Annotated[Path | None, typer.Option("-o", "--output", help="The file that --fix writes.")] = None,
-        baseline: Baseline = None,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
-    ) -> None:
-        """Say for every op whether the engine runs it, and why; of a MIL text, every restriction that it breaks.
+    Exit status 0: all fits in the program asked about (--as), 1: something does not; with --baseline 0: nothing is
+    worse, 1: something is.
+    """
+    if model.suffix == ".mil":
+        from hexane.cli.mil_text import Asked, check_text
 
-        Exit status 0: all fits in the program asked about (--as), 1: something does not; with --baseline 0: nothing is
-        worse, 1: something is.
-        """
-        if model.suffix == ".mil":
-            from hexane.cli.mil_text import Asked, check_text
-
-            asked = Asked(model, chip, os, interface, surfaces, json)
-            if fix:
-                asked.fix(output)
-                return
-            findings, readable = check_text(asked)
-            if not readable:
-                raise typer.Exit(1)
-        else:
-            findings = None
-        refused = any(finding.spoils for finding in findings or ())
-        from hexane import chips
-        from hexane.cli.console import print_json
-        from hexane.cli.networks import open_network
-        from hexane.runtime.core_ml.plan import asked_here
-        from hexane.session.check import check as checked
-        from hexane.timing import place
-
-        graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+        asked = Asked(model, chip, os, interface, surfaces, json)
         if fix:
-            _fix(graph, model, chips.parse_list(chip), _given(graph, inputs or [], random), output, json)
+            asked.fix(output)
             return
-        values = seen_values(graph, inputs or [], random) if data is None else seen_over(graph, data)
-        targets = chips.parse_list(chip)
-        question = one_question(as_, targets)
-        reports = [checked(graph, target, question, values) for target in targets]
-        placements = [place(graph, report.chip) if coreml else None for report in reports]
-        plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
-        answer = _answer(model, reports, placements, plans, findings)
-        compared = None if baseline is None else against(baseline, answer, model)
-        if json:
-            print_json({**answer, **({} if compared is None else {"baseline": compared.as_dict()})}, model)
-        else:
-            for report in reports:
-                _show(report, host_only=host)
-            for placement, plan in zip(placements, plans):
-                if placement is not None and plan is not None:
-                    _show_placement(placement)
-                    _show_plan(*plan)
-            if compared is not None:
-                shown(compared)
-        if compared is not None:
-            raise typer.Exit(1 if compared.worse else 0)
-        if refused or not all(report.fits for report in reports):
+        findings, readable = check_text(asked)
+        if not readable:
             raise typer.Exit(1)
+    else:
+        findings = None
+    refused = any(finding.spoils for finding in findings or ())
+    from hexane import chips
+    from hexane.cli.console import print_json
+    from hexane.cli.networks import open_network
+    from hexane.runtime.core_ml.plan import asked_here
+    from hexane.session.check import check as checked
+    from hexane.timing import place
+
+    graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+    if fix:
+        _fix(graph, model, chips.parse_list(chip), _given(graph, inputs or [], random), output, json)
+        return
+    values = seen_values(graph, inputs or [], random) if data is None else seen_over(graph, data)
+    targets = chips.parse_list(chip)
+    question = one_question(as_, targets)
+    reports = [checked(graph, target, question, values) for target in targets]
+    placements = [place(graph, report.chip) if coreml else None for report in reports]
+    plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
+    answer = _answer(model, reports, placements, plans, findings)
+    compared = None if baseline is None else against(baseline, answer, model)
+    if json:
+        print_json({**answer, **({} if compared is None else {"baseline": compared.as_dict()})}, model)
+    else:
+        for report in reports:
+            _show(report, host_only=host)
+        for placement, plan in zip(placements, plans):
+            if placement is not None and plan is not None:
+                _show_placement(placement)
+                _show_plan(*plan)
+        if compared is not None:
+            shown(compared)
+    if compared is not None:
+        raise typer.Exit(1 if compared.worse else 0)
+    if refused or not all(report.fits for report in reports):
+        raise typer.Exit(1)
 
 
 def one_question(as_: str | None, targets: Sequence[Chip]) -> str:

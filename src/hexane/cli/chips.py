@@ -17,25 +17,21 @@ FIRST_MEASURED = 7
 """Version of the task descriptor from which on anything was measured: H13."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    name: Annotated[
+        str, typer.Argument(help='Chips, separated by commas (M1,"M4 Max"), or all; left out: every chip.')
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-chips/1).")] = False,
+) -> None:
+    """Print what is known of chips: cores, clock, operations per second, memories, time of a call, evidence."""
+    from hexane.chips import CHIPS, parse_list
+    from hexane.cli.console import print_json
 
-    @app.command()
-    def chips(
-        name: Annotated[
-            str, typer.Argument(help='Chips, separated by commas (M1,"M4 Max"), or all; left out: every chip.')
-        ] = "",
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-chips/1).")] = False,
-    ) -> None:
-        """Print what is known of chips: cores, clock, operations per second, memories, time of a call, evidence."""
-        from hexane.chips import CHIPS, parse_list
-        from hexane.cli.console import print_json
-
-        rows = [_facts(chip) for chip in (parse_list(name) if name else CHIPS)]
-        if json:
-            print_json({"schema": "hexane-chips/1", "chips": rows})
-        else:
-            _show(rows)
+    rows = [_facts(chip) for chip in (parse_list(name) if name else CHIPS)]
+    if json:
+        print_json({"schema": "hexane-chips/1", "chips": rows})
+    else:
+        _show(rows)
 
 
 def _facts(chip: Any) -> dict[str, Any]:

@@ -18,34 +18,30 @@ FORMATS = ("text", "json", "github", "junit")
 ANSWER_HELP = "The JSON answer of hexane check, estimate or run, or the folder of a report."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    old: Annotated[Path, typer.Argument(help=ANSWER_HELP)],
+    new: Annotated[Path, typer.Argument(help="The same of the network as it is now.")],
+    slower: Annotated[
+        float, typer.Option(metavar="SHARE", help="Time and energy may grow by this share of the old.")
+    ] = 0.05,
+    error: Annotated[float, typer.Option(metavar="SHARE", help="Errors may grow by this share of the old.")] = 0.1,
+    layers: Annotated[bool, typer.Option("--layers", help="Count a slower layer, not only a slower call.")] = False,
+    by: Annotated[str, typer.Option(help="Whose placement counts: apple, hexane or both.")] = "both",
+    format: Annotated[str, typer.Option(help="text, json, github (annotations) or junit.")] = "text",
+    json: Annotated[bool, typer.Option("--json", help="As --format json (schema hexane-compare/1).")] = False,
+) -> None:
+    """Compare two answers: placement, time and error, op by op.
 
-    @app.command()
-    def compare(
-        old: Annotated[Path, typer.Argument(help=ANSWER_HELP)],
-        new: Annotated[Path, typer.Argument(help="The same of the network as it is now.")],
-        slower: Annotated[
-            float, typer.Option(metavar="SHARE", help="Time and energy may grow by this share of the old.")
-        ] = 0.05,
-        error: Annotated[float, typer.Option(metavar="SHARE", help="Errors may grow by this share of the old.")] = 0.1,
-        layers: Annotated[bool, typer.Option("--layers", help="Count a slower layer, not only a slower call.")] = False,
-        by: Annotated[str, typer.Option(help="Whose placement counts: apple, hexane or both.")] = "both",
-        format: Annotated[str, typer.Option(help="text, json, github (annotations) or junit.")] = "text",
-        json: Annotated[bool, typer.Option("--json", help="As --format json (schema hexane-compare/1).")] = False,
-    ) -> None:
-        """Compare two answers: placement, time and error, op by op.
+    Exit status 0: nothing is worse, 1: something is, 2: an error.
+    """
+    from hexane.session.baseline import Limits, compared, read_answer
 
-        Exit status 0: nothing is worse, 1: something is, 2: an error.
-        """
-        from hexane.session.baseline import Limits, compared, read_answer
-
-        form = "json" if json else format
-        if form not in FORMATS:
-            raise UsageError(f"--format {form!r} is unknown", hint=f"one of {', '.join(FORMATS)}")
-        limits = Limits(slower=slower, error=error, layers=layers, by=by)
-        if not shown(compared(read_answer(old), read_answer(new), limits), form):
-            raise typer.Exit(1)
+    form = "json" if json else format
+    if form not in FORMATS:
+        raise UsageError(f"--format {form!r} is unknown", hint=f"one of {', '.join(FORMATS)}")
+    limits = Limits(slower=slower, error=error, layers=layers, by=by)
+    if not shown(compared(read_answer(old), read_answer(new), limits), form):
+        raise typer.Exit(1)
 
 
 def against(baseline: Path, answer: Mapping[str, Any], model: Path, limits: Limits | None = None) -> Comparison:

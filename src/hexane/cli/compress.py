@@ -22,11 +22,7 @@ TRIED = "palette8,palette6,palette4,palette4:scales,palette2,int8,int4,sparse:0.
 WRITTEN = (".mlpackage", ".mil", ".onnx")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("compress")(compress)
-
-
-def compress(
+def command(
     model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage ...")],
     weights: Annotated[
         str, typer.Option(help="A format for all layers, or, with --budget or --page, several with commas.")

@@ -12,37 +12,33 @@ from hexane.cli.engine_files import FILE_HELP, SegmentNumber
 from hexane.cli.options import Overwrite, refuse_overwriting
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    file: Annotated[Path, typer.Argument(help=FILE_HELP)],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
+    comments: Annotated[bool, typer.Option(help="Say in comments what registers and bytes mean.")] = True,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Say of each line which byte of its task it begins at.")
+    ] = False,
+    segment: SegmentNumber = None,
+    overwrite: Overwrite = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
+) -> None:
+    """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
+    from hexane.cli.console import print_json
+    from hexane.cli.engine_files import engine_program
+    from hexane.files import write_whole
+    from hexane.image.text import disassemble_image
 
-    @app.command()
-    def disasm(
-        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
-        output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
-        comments: Annotated[bool, typer.Option(help="Say in comments what registers and bytes mean.")] = True,
-        offsets: Annotated[
-            bool, typer.Option("--offsets", help="Say of each line which byte of its task it begins at.")
-        ] = False,
-        segment: SegmentNumber = None,
-        overwrite: Overwrite = False,
-        json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
-    ) -> None:
-        """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
-        from hexane.cli.console import print_json
-        from hexane.cli.engine_files import engine_program
-        from hexane.files import write_whole
-        from hexane.image.text import disassemble_image
-
-        refuse_overwriting(output, [file], overwrite=overwrite)
-        image = engine_program(file, segment)
-        if json:
-            print_json([{"offset": task.offset, "fields": task.fields()} for task in image.tasks])
-            return
-        text = disassemble_image(image, comments, offsets=offsets)
-        if output is None:
-            _show(text)
-        else:
-            write_whole(output, text.encode())
+    refuse_overwriting(output, [file], overwrite=overwrite)
+    image = engine_program(file, segment)
+    if json:
+        print_json([{"offset": task.offset, "fields": task.fields()} for task in image.tasks])
+        return
+    text = disassemble_image(image, comments, offsets=offsets)
+    if output is None:
+        _show(text)
+    else:
+        write_whole(output, text.encode())
 
 
 _STYLES = (

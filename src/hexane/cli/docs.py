@@ -77,15 +77,12 @@ def write(folder: Path) -> list[Path]:
         path = folder / "commands" / f"{name}.md"
         path.write_text(with_usage(path.read_text() if path.is_file() else "", name, command))
         pages.append(path)
-    limits = folder / "limits.md"
-    limits.write_text(limits_page())
-    restrictions = folder / "restrictions.md"
-    restrictions.write_text(restrictions_page())
-    private = folder / "private-api.md"
-    private.write_text(private_api_page())
-    errata = folder / "errata.md"
-    errata.write_text(errata_page())
-    return [*pages, limits, restrictions, private, errata]
+    tables = {"limits": limits_page, "restrictions": restrictions_page, "private-api": private_api_page,
+              "errata": errata_page}  # fmt: skip
+    for name, page in tables.items():
+        pages.append(folder / f"{name}.md")
+        pages[-1].write_text(page())
+    return pages
 
 
 if __name__ == "__main__":

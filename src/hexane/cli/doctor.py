@@ -10,62 +10,58 @@ import typer
 from hexane.errors import UsageError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    attempt: Annotated[
+        bool, typer.Option("--try", help="Run one small program on the engine, 20 times, and compare its bits.")
+    ] = False,
+    entitlement: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the entitlement file of the old direct route; say what it means."),
+    ] = None,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Compile every kernel of the emulator now, for whoever runs it later.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-doctor/1).")] = False,
+) -> None:
+    """Say what this machine has: Python, libraries, engine, driver. Reads only; without --warm changes nothing.
 
-    @app.command()
-    def doctor(
-        attempt: Annotated[
-            bool, typer.Option("--try", help="Run one small program on the engine, 20 times, and compare its bits.")
-        ] = False,
-        entitlement: Annotated[
-            Path | None,
-            typer.Option(metavar="FILE", help="Write the entitlement file of the old direct route; say what it means."),
-        ] = None,
-        warm: Annotated[
-            bool, typer.Option("--warm", help="Compile every kernel of the emulator now, for whoever runs it later.")
-        ] = False,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-doctor/1).")] = False,
-    ) -> None:
-        """Say what this machine has: Python, libraries, engine, driver. Reads only; without --warm changes nothing.
+    Compiled kernels are kept in the folder HEXANE_CACHE, or beside hexane's sources. A folder that cannot be
+    written is read: made while an image is built, used by anybody.
 
-        Compiled kernels are kept in the folder HEXANE_CACHE, or beside hexane's sources. A folder that cannot be
-        written is read: made while an image is built, used by anybody.
+    Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing, or --try
+    gave other bits.
+    """
+    from hexane.cli.console import print_json, print_rows, title
+    from hexane.runtime.doctor import diagnose
 
-        Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing, or --try
-        gave other bits.
-        """
-        from hexane.cli.console import print_json, print_rows, title
-        from hexane.runtime.doctor import diagnose
+    if entitlement is not None:
+        if json or attempt or warm:
+            raise UsageError("--entitlement stands alone", hint="hexane doctor --entitlement FILE")
+        _explain(entitlement)
+        return
+    if warm:
+        from hexane.runtime.warm import warm as compile_all
 
-        if entitlement is not None:
-            if json or attempt or warm:
-                raise UsageError("--entitlement stands alone", hint="hexane doctor --entitlement FILE")
-            _explain(entitlement)
-            return
-        if warm:
-            from hexane.runtime.warm import warm as compile_all
-
-            seconds = compile_all()
-            if not json:
-                typer.echo(f"kernels are ready after {seconds:.1f} s")
-        findings = diagnose(attempt=attempt)
-        if json:
-            print_json(findings.as_dict())
-        else:
-            for area in dict.fromkeys(finding.area for finding in findings.findings):
-                title(area)
-                print_rows(
-                    [
-                        [finding.state, finding.question, finding.answer, finding.remedy]
-                        for finding in findings.findings
-                        if finding.area == area
-                    ]
-                )
-            title("programs run on")
-            typer.echo(", ".join(findings.routes))
-        if not findings.well or any(f.area == "trial" and f.state == "no" for f in findings.findings):
-            raise typer.Exit(1)
+        seconds = compile_all()
+        if not json:
+            typer.echo(f"kernels are ready after {seconds:.1f} s")
+    findings = diagnose(attempt=attempt)
+    if json:
+        print_json(findings.as_dict())
+    else:
+        for area in dict.fromkeys(finding.area for finding in findings.findings):
+            title(area)
+            print_rows(
+                [
+                    [finding.state, finding.question, finding.answer, finding.remedy]
+                    for finding in findings.findings
+                    if finding.area == area
+                ]
+            )
+        title("programs run on")
+        typer.echo(", ".join(findings.routes))
+    if not findings.well or any(f.area == "trial" and f.state == "no" for f in findings.findings):
+        raise typer.Exit(1)
 
 
 def _explain(path: Path) -> None:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from hexane.timing import Estimate
 
 
-def register(app: typer.Typer) -> None:
-    app.command("estimate")(estimate)
-
-
-def estimate(
+def command(
     model: Annotated[Path, typer.Argument(help="A network (.onnx, .mil, .mlpackage, .plist) or a compiled program.")],
     chip: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "M1",
     interface: Annotated[

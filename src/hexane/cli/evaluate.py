@@ -21,11 +21,7 @@ Scheduler = Annotated[
 Memory = Annotated[str, typer.Option(help="Memory of each process, such as 2GB; beyond it Dask spills and restarts.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("evaluate")(evaluate)
-
-
-def evaluate(
+def command(
     model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage ...")],
     data: Annotated[Path, typer.Option(help="An .npz file, a folder of files by class, or a .py file with dataset().")],
     metric: Annotated[str, typer.Option(help="top1, iou, cosine, psnr, wer or module:function.")] = "top1",

@@ -19,35 +19,31 @@ FEW = 100
 """Tasks that are listed unless all are asked for."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    file: Annotated[Path, typer.Argument(help=FILE_HELP)],
+    every: Annotated[bool, typer.Option("--all", help=f"List all tasks, not only the first {FEW}.")] = False,
+    segment: SegmentNumber = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program.
 
-    @app.command()
-    def info(
-        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
-        every: Annotated[bool, typer.Option("--all", help=f"List all tasks, not only the first {FEW}.")] = False,
-        segment: SegmentNumber = None,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ) -> None:
-        """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program.
+    Of a .hexane package with several segments: what the segments are; --segment N shows one.
+    """
+    from hexane.cli.console import print_json
+    from hexane.cli.engine_files import engine_program, package_of
+    from hexane.emulator.placement import with_placements
+    from hexane.image.summary import summary_of
 
-        Of a .hexane package with several segments: what the segments are; --segment N shows one.
-        """
-        from hexane.cli.console import print_json
-        from hexane.cli.engine_files import engine_program, package_of
-        from hexane.emulator.placement import with_placements
-        from hexane.image.summary import summary_of
-
-        package = package_of(file) if segment is None else None
-        if package is not None and sum(part.image is not None for part in package.segments) != 1:
-            _show_package(file, package, json)
-            return
-        image = engine_program(file, segment, lenient=True)
-        summary = {"file": str(file), **with_placements(summary_of(image), image)}
-        if json:
-            print_json({"schema": "hexane-info/1", **summary}, file)
-        else:
-            _show(summary, None if every else FEW)
+    package = package_of(file) if segment is None else None
+    if package is not None and sum(part.image is not None for part in package.segments) != 1:
+        _show_package(file, package, json)
+        return
+    image = engine_program(file, segment, lenient=True)
+    summary = {"file": str(file), **with_placements(summary_of(image), image)}
+    if json:
+        print_json({"schema": "hexane-info/1", **summary}, file)
+    else:
+        _show(summary, None if every else FEW)
 
 
 def _show_package(file: Path, package: Program, json: bool) -> None:

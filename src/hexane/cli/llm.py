@@ -16,11 +16,7 @@ SCHEMA = "hexane-llm/1"
 USUAL_CONTEXT = 1024
 
 
-def register(app: typer.Typer) -> None:
-    app.command("llm")(llm)
-
-
-def llm(
+def command(
     folder: Annotated[Path, typer.Argument(help="A folder with config.json and model.safetensors (or its index).")],
     chip: Annotated[str, typer.Option(help="Chips, separated by commas; the first computes tokens.")] = "M4",
     context: Annotated[

@@ -36,7 +36,7 @@ def _root(
 def application(command: str | None = None) -> typer.Typer:
     """The command line, of all commands; with the name of a command's file, of that one alone, which is sooner done.
 
-    Every module beside this one that has a ``register(app)`` adds its command.
+    Every module beside this one that has a function ``command`` is one, by the name of its file.
     """
     app = typer.Typer(
         name="hexane",
@@ -49,9 +49,9 @@ def application(command: str | None = None) -> typer.Typer:
     app.callback()(_root)
     names = sorted(module.name for module in iter_modules(import_module("hexane.cli").__path__))
     for name in [command] if command in names else names:
-        register = None if name == "main" else getattr(import_module(f"hexane.cli.{name}"), "register", None)
-        if register is not None:
-            register(app)
+        function = None if name == "main" else getattr(import_module(f"hexane.cli.{name}"), "command", None)
+        if function is not None:
+            app.command(name)(function)
     return app if app.registered_commands else application()
 
 

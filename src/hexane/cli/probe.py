@@ -14,56 +14,52 @@ if TYPE_CHECKING:
     from hexane.studies.probe.read import ProbeReport
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    program: Annotated[
+        Path | None, typer.Argument(metavar="[PROGRAM]", help="With --sweep: an engine program (.hwx, .anec).")
+    ] = None,
+    device: Annotated[str, typer.Option(help="The device to ask, as hexane.devices() names it.")] = "",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The file of answers to write.")] = None,
+    read: Annotated[Path | None, typer.Option("--read", metavar="FILE", help="Read a file of answers.")] = None,
+    chip: Annotated[str, typer.Option(help="The chip that the device is; default: what the machine says.")] = "",
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Ask this question only; repeat.")] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="TASK.FIELD", help="Run PROGRAM with other values of a field: task[0].PE.Cfg.OpMode."),
+    ] = None,
+    values: Annotated[
+        str, typer.Option(help="The values: 1,2,0x10, 0..7, names, or all; an error lists what the field takes.")
+    ] = "all",
+    random: Annotated[int, typer.Option(metavar="SEED", help="What the inputs of a sweep are drawn from.")] = 1,
+    segment: SegmentNumber = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the questions and ask nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-probe-reading/1).")] = False,
+) -> None:
+    """Run small programs on a device, one per open question; read which hypotheses their bits leave standing.
 
-    @app.command()
-    def probe(
-        program: Annotated[
-            Path | None, typer.Argument(metavar="[PROGRAM]", help="With --sweep: an engine program (.hwx, .anec).")
-        ] = None,
-        device: Annotated[str, typer.Option(help="The device to ask, as hexane.devices() names it.")] = "",
-        output: Annotated[Path | None, typer.Option("-o", "--output", help="The file of answers to write.")] = None,
-        read: Annotated[Path | None, typer.Option("--read", metavar="FILE", help="Read a file of answers.")] = None,
-        chip: Annotated[str, typer.Option(help="The chip that the device is; default: what the machine says.")] = "",
-        only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Ask this question only; repeat.")] = None,
-        sweep: Annotated[
-            str | None,
-            typer.Option(metavar="TASK.FIELD", help="Run PROGRAM with other values of a field: task[0].PE.Cfg.OpMode."),
-        ] = None,
-        values: Annotated[
-            str, typer.Option(help="The values: 1,2,0x10, 0..7, names, or all; an error lists what the field takes.")
-        ] = "all",
-        random: Annotated[int, typer.Option(metavar="SEED", help="What the inputs of a sweep are drawn from.")] = 1,
-        segment: SegmentNumber = None,
-        listed: Annotated[bool, typer.Option("--list", help="List the questions and ask nothing.")] = False,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-probe-reading/1).")] = False,
-    ) -> None:
-        """Run small programs on a device, one per open question; read which hypotheses their bits leave standing.
+    Exit status 0: asked (or nothing contradicts what hexane assumes), 1: a program did not run (or a rule is
+    refuted).
 
-        Exit status 0: asked (or nothing contradicts what hexane assumes), 1: a program did not run (or a rule is
-        refuted).
-
-        --sweep never sends a device what the emulator refuses, runs the program as it was after each value, and stops
-        at the first sign that the engine is not as before.
-        """
-        if sweep is not None or program is not None:
-            if sweep is None or program is None or output or read or only or listed:
-                raise UsageError("a sweep takes a program and a field", hint="hexane probe PROGRAM --sweep TASK.FIELD")
-            _sweep(program, segment, sweep, values, device or "emulator", random, json=json)
-            return
-        if sum((bool(device), read is not None, listed)) != 1:
-            raise UsageError("ask or read", hint="--device D -o FILE, or --read FILE, or --list")
-        if listed:
-            _list(chip or "M1", json=json)
-        elif read is not None:
-            if output is not None or only or chip:
-                raise UsageError("-o, --chip and --only are for asking", hint="hexane probe --read FILE")
-            _read(read, json=json)
-        else:
-            if output is None:
-                raise UsageError("the answers need a file", hint="-o FILE")
-            _ask(device, chip, output, only or [], json=json)
+    --sweep never sends a device what the emulator refuses, runs the program as it was after each value, and stops
+    at the first sign that the engine is not as before.
+    """
+    if sweep is not None or program is not None:
+        if sweep is None or program is None or output or read or only or listed:
+            raise UsageError("a sweep takes a program and a field", hint="hexane probe PROGRAM --sweep TASK.FIELD")
+        _sweep(program, segment, sweep, values, device or "emulator", random, json=json)
+        return
+    if sum((bool(device), read is not None, listed)) != 1:
+        raise UsageError("ask or read", hint="--device D -o FILE, or --read FILE, or --list")
+    if listed:
+        _list(chip or "M1", json=json)
+    elif read is not None:
+        if output is not None or only or chip:
+            raise UsageError("-o, --chip and --only are for asking", hint="hexane probe --read FILE")
+        _read(read, json=json)
+    else:
+        if output is None:
+            raise UsageError("the answers need a file", hint="-o FILE")
+        _ask(device, chip, output, only or [], json=json)
 
 
 def _sweep(path: Path, segment: int | None, field: str, values: str, device: str, seed: int, *, json: bool) -> None:

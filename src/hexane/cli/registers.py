@@ -7,33 +7,29 @@ from typing import Annotated, Any
 import typer
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A name or a part of one, a byte offset in a task (0x128), an address of the engine (0x13800), "
+            'each also with a bit ("TileDMADst.Fmt 27").'
+        ),
+    ],
+    generation: Annotated[str, typer.Option("--generation", help="h13 (A14, M1) to h19.")] = "h13",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-registers/1).")] = False,
+) -> None:
+    """Look a register or field up: where it lies in the engine and in a task, its meaning, values, evidence."""
+    from dataclasses import asdict
 
-    @app.command()
-    def registers(
-        what: Annotated[
-            str,
-            typer.Argument(
-                help="A name or a part of one, a byte offset in a task (0x128), an address of the engine (0x13800), "
-                'each also with a bit ("TileDMADst.Fmt 27").'
-            ),
-        ],
-        generation: Annotated[str, typer.Option("--generation", help="h13 (A14, M1) to h19.")] = "h13",
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-registers/1).")] = False,
-    ) -> None:
-        """Look a register or field up: where it lies in the engine and in a task, its meaning, values, evidence."""
-        from dataclasses import asdict
+    from hexane.cli.console import print_json
+    from hexane.isa.lookup import lookup
 
-        from hexane.cli.console import print_json
-        from hexane.isa.lookup import lookup
-
-        entries = lookup(what, generation)
-        if json:
-            rows = [{**asdict(entry), "values": {str(k): v for k, v in entry.values.items()}} for entry in entries]
-            print_json({"schema": "hexane-registers/1", "generation": generation, "asked": what, "fields": rows})
-        else:
-            _show([asdict(entry) for entry in entries])
+    entries = lookup(what, generation)
+    if json:
+        rows = [{**asdict(entry), "values": {str(k): v for k, v in entry.values.items()}} for entry in entries]
+        print_json({"schema": "hexane-registers/1", "generation": generation, "asked": what, "fields": rows})
+    else:
+        _show([asdict(entry) for entry in entries])
 
 
 def _show(entries: list[dict[str, Any]]) -> None:

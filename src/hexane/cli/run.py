@@ -34,122 +34,118 @@ WRONG = "wrong"
 """What `--fail-on` calls every verdict that advice begins with WRONG for: changed and broken."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=FILE",
+            help=".npy, .npz, .txt, .wav or picture; NAME= may go with one input.",
+        ),
+    ] = None,
+    random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            help="Of pictures: unit (default), raw, signed, imagenet, or M1,M2,M3/S1,S2,S3; an image "
+            "input of a Core ML model needs none."
+        ),
+    ] = None,
+    shape: Shapes = None,
+    bind: Bind = None,
+    function: Function = None,
+    chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
+    device: OnDevice = "emulator",
+    level: Annotated[
+        str, typer.Option(help="engine: tasks on the device; graph: the engine's arithmetic, for any chip.")
+    ] = "engine",
+    dialect: Dialect = "default",
+    as_: As = None,
+    without: Without = None,
+    accuracy: Accuracy = "exact",
+    compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
+    autoscale: Annotated[
+        bool, typer.Option("--autoscale", help="Scale layers by powers of two where products are lost.")
+    ] = False,
+    tolerance: Annotated[
+        float | None, typer.Option(metavar="E", help="Exit status 1 for a relative error above E, or a bad value.")
+    ] = None,
+    fail_on: Annotated[
+        str, typer.Option(help="Exit status 1 from this verdict on: close, changed (and wrong) or broken.")
+    ] = "changed",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the outputs as .npz.")] = None,
+    overwrite: Overwrite = False,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-run/1).")] = False,
+) -> None:
+    """Run a network on the emulated engine, or on --device, compare with float32, and give a verdict.
 
-    @app.command()
-    def run(
-        model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
-        inputs: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--input",
-                metavar="NAME=FILE",
-                help=".npy, .npz, .txt, .wav or picture; NAME= may go with one input.",
-            ),
-        ] = None,
-        random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
-        normalize: Annotated[
-            str | None,
-            typer.Option(
-                help="Of pictures: unit (default), raw, signed, imagenet, or M1,M2,M3/S1,S2,S3; an image "
-                "input of a Core ML model needs none."
-            ),
-        ] = None,
-        shape: Shapes = None,
-        bind: Bind = None,
-        function: Function = None,
-        chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
-        device: OnDevice = "emulator",
-        level: Annotated[
-            str, typer.Option(help="engine: tasks on the device; graph: the engine's arithmetic, for any chip.")
-        ] = "engine",
-        dialect: Dialect = "default",
-        as_: As = None,
-        without: Without = None,
-        accuracy: Accuracy = "exact",
-        compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
-        autoscale: Annotated[
-            bool, typer.Option("--autoscale", help="Scale layers by powers of two where products are lost.")
-        ] = False,
-        tolerance: Annotated[
-            float | None, typer.Option(metavar="E", help="Exit status 1 for a relative error above E, or a bad value.")
-        ] = None,
-        fail_on: Annotated[
-            str, typer.Option(help="Exit status 1 from this verdict on: close, changed (and wrong) or broken.")
-        ] = "changed",
-        output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the outputs as .npz.")] = None,
-        overwrite: Overwrite = False,
-        report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-run/1).")] = False,
-    ) -> None:
-        """Run a network on the emulated engine, or on --device, compare with float32, and give a verdict.
+    The verdict answers: is it still the same network?
 
-        The verdict answers: is it still the same network?
+    A Core ML model is run --as apple: with the numbers of Apple's compiler, as far as they are known to differ. Any
+    other network is run as hexane compiles it. Where the two answers differ, a line says how.
 
-        A Core ML model is run --as apple: with the numbers of Apple's compiler, as far as they are known to differ. Any
-        other network is run as hexane compiles it. Where the two answers differ, a line says how.
+    Exit status 0: it is the same network, 1: the verdict is --fail-on or a worse one, or the outputs are further
+    from float32 than --tolerance allows.
+    """
+    from hexane import ahead
+    from hexane.cli.console import print_json
+    from hexane.cli.networks import open_network
+    from hexane.files import require_makeable, require_writable, write_arrays
+    from hexane.report.folders import require_replaceable
+    from hexane.session.form import Form
 
-        Exit status 0: it is the same network, 1: the verdict is --fail-on or a worse one, or the outputs are further
-        from float32 than --tolerance allows.
-        """
-        from hexane import ahead
-        from hexane.cli.console import print_json
-        from hexane.cli.networks import open_network
-        from hexane.files import require_makeable, require_writable, write_arrays
-        from hexane.report.folders import require_replaceable
-        from hexane.session.form import Form
+    engine = opened(device, level=level)
+    own = bool(without) or accuracy != "exact" or autoscale or level != "engine" or engine.name != "emulator"
+    dialect = asked_as(as_, model, dialect, own=own)
+    require_form(dialect, without or (), accuracy)
+    require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance, fail_on=fail_on)
+    refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
+    if output is not None:
+        require_writable(output)
+    if report is not None:
+        require_replaceable(report)
+        require_makeable(report)
+    if model.suffix.lower() in PROGRAMS:
+        for_networks = {
+            "--as": as_ is not None,
+            "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
+            "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
+            "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",
+            "--without": bool(without), "--accuracy": accuracy != "exact",
+        }  # fmt: skip
+        for option, option_value in for_networks.items():
+            if option_value:
+                raise UsageError(
+                    f"{option} is for networks, and {model.name} is a compiled program",
+                    hint=f"leave it out, or run the network itself with {option}",
+                )
+        _run_program(model, inputs or [], random, normalize, output, json, engine)
+        return
+    ahead.begin()
+    session = _session(
+        model, inputs or [], random, normalize,
+        lambda sizes: open_network(model, function=function, shapes=(*sizes, *(shape or ())), bind=bind or ()),
+        chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
+        insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ()), accuracy),
+    )  # fmt: skip
+    if output is not None:
+        write_arrays(output, session.outputs)
+    if report is not None:
+        from hexane.report.page import write_report
 
-        engine = opened(device, level=level)
-        own = bool(without) or accuracy != "exact" or autoscale or level != "engine" or engine.name != "emulator"
-        dialect = asked_as(as_, model, dialect, own=own)
-        require_form(dialect, without or (), accuracy)
-        require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance, fail_on=fail_on)
-        refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
+        write_report(session, report)
+    if json:
+        print_json({**session.summary(), "report": str(report) if report else None}, model)
+    else:
+        _show(session)
         if output is not None:
-            require_writable(output)
+            typer.echo(f"outputs: {output}")
         if report is not None:
-            require_replaceable(report)
-            require_makeable(report)
-        if model.suffix.lower() in PROGRAMS:
-            for_networks = {
-                "--as": as_ is not None,
-                "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
-                "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
-                "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",
-                "--without": bool(without), "--accuracy": accuracy != "exact",
-            }  # fmt: skip
-            for option, option_value in for_networks.items():
-                if option_value:
-                    raise UsageError(
-                        f"{option} is for networks, and {model.name} is a compiled program",
-                        hint=f"leave it out, or run the network itself with {option}",
-                    )
-            _run_program(model, inputs or [], random, normalize, output, json, engine)
-            return
-        ahead.begin()
-        session = _session(
-            model, inputs or [], random, normalize,
-            lambda sizes: open_network(model, function=function, shapes=(*sizes, *(shape or ())), bind=bind or ()),
-            chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
-            insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ()), accuracy),
-        )  # fmt: skip
-        if output is not None:
-            write_arrays(output, session.outputs)
-        if report is not None:
-            from hexane.report.page import write_report
-
-            write_report(session, report)
-        if json:
-            print_json({**session.summary(), "report": str(report) if report else None}, model)
-        else:
-            _show(session)
-            if output is not None:
-                typer.echo(f"outputs: {output}")
-            if report is not None:
-                typer.echo(f"report: {report / 'index.html'}")
-        if beyond(session, tolerance, fail_on):
-            raise typer.Exit(1)
+            typer.echo(f"report: {report / 'index.html'}")
+    if beyond(session, tolerance, fail_on):
+        raise typer.Exit(1)
 
 
 def opened(name: str, *, level: str) -> Device:

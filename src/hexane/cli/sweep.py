@@ -10,11 +10,7 @@ import typer
 from hexane.cli.evaluate import Memory, Scheduler, Workers, cluster, interruption
 
 
-def register(app: typer.Typer) -> None:
-    app.command("sweep")(sweep)
-
-
-def sweep(
+def command(
     spec: Annotated[Path, typer.Argument(help="A TOML file: models, chips, weights, batch, shapes, options, jobs.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for results.parquet, page and pieces.")],
     workers: Workers = 0,

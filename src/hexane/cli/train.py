@@ -11,11 +11,7 @@ if TYPE_CHECKING:
     from hexane.train.job import TrainingRun
 
 
-def register(app: typer.Typer) -> None:
-    app.command("train")(train)
-
-
-def train(
+def command(
     config: Annotated[Path, typer.Argument(help="A TOML file; its keys are in the table below.")],
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint, bit for bit; from the start where none is.")

@@ -13,89 +13,85 @@ from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwri
 from hexane.errors import HexaneError, UsageError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def command(
+    model: Annotated[Path | None, typer.Argument(help="A network; none with --claims and --pack.")] = None,
+    device: Annotated[str, typer.Option(help="The device, as hexane.devices() names it.")] = "auto",
+    chip: Annotated[str, typer.Option(help="The chip; default: the device's, else M1; with --pack several.")] = "",
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
+    ] = None,
+    random: Annotated[int, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = 0,
+    calls: Annotated[int, typer.Option(metavar="N", help="Calls that are timed.")] = 20,
+    shape: Shapes = None,
+    bind: Bind = None,
+    function: Function = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.zip", help="Write program, inputs, both outputs, driver and machine."),
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-verify/1).")] = False,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Recompute the numbers that README and docs state; in a checkout.")
+    ] = False,
+    pack: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the open questions for a Mac without hexane: DIR/run.py."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --claims: those that take minutes, too.")] = False,
+) -> None:
+    """Say whether an engine computed a network: bits, time, counters, power rail and plan, where they can be read.
 
-    @app.command()
-    def verify(
-        model: Annotated[Path | None, typer.Argument(help="A network; none with --claims and --pack.")] = None,
-        device: Annotated[str, typer.Option(help="The device, as hexane.devices() names it.")] = "auto",
-        chip: Annotated[str, typer.Option(help="The chip; default: the device's, else M1; with --pack several.")] = "",
-        inputs: Annotated[
-            list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
-        ] = None,
-        random: Annotated[int, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = 0,
-        calls: Annotated[int, typer.Option(metavar="N", help="Calls that are timed.")] = 20,
-        shape: Shapes = None,
-        bind: Bind = None,
-        function: Function = None,
-        report: Annotated[
-            Path | None,
-            typer.Option(metavar="FILE.zip", help="Write program, inputs, both outputs, driver and machine."),
-        ] = None,
-        overwrite: Overwrite = False,
-        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-verify/1).")] = False,
-        claims: Annotated[
-            bool, typer.Option("--claims", help="Recompute the numbers that README and docs state; in a checkout.")
-        ] = False,
-        pack: Annotated[
-            Path | None,
-            typer.Option(metavar="DIR", help="Write the open questions for a Mac without hexane: DIR/run.py."),
-        ] = None,
-        every: Annotated[bool, typer.Option("--all", help="With --claims: those that take minutes, too.")] = False,
-    ) -> None:
-        """Say whether an engine computed a network: bits, time, counters, power rail and plan, where they can be read.
+    Exit status 0: the engine did (or the emulator, where a device without an engine was named), 1: it did not, or
+    the outputs are wrong, 3: nothing here can tell.
+    """
+    if claims:
+        raise typer.Exit(_claims(every, json))
+    if pack is not None:
+        if model is not None:
+            raise UsageError("a pack takes no network", hint="hexane verify --pack DIR --chip M1,M4")
+        _pack(pack, chip, json=json)
+        return
+    if model is None:
+        raise UsageError("no network is given", hint="hexane verify MODEL, or hexane verify --claims")
+    import hexane
+    from hexane.cli.console import print_json, print_rows, title
+    from hexane.cli.networks import open_network
+    from hexane.cli.progress import Bar
+    from hexane.program import input_ports
+    from hexane.report.origin import origin
+    from hexane.runtime.devices import device_named
+    from hexane.session.inputs import gather
+    from hexane.studies.mismatch import write_report
+    from hexane.studies.verify import SENTENCES
+    from hexane.studies.verify import verify as verified
 
-        Exit status 0: the engine did (or the emulator, where a device without an engine was named), 1: it did not, or
-        the outputs are wrong, 3: nothing here can tell.
-        """
-        if claims:
-            raise typer.Exit(_claims(every, json))
-        if pack is not None:
-            if model is not None:
-                raise UsageError("a pack takes no network", hint="hexane verify --pack DIR --chip M1,M4")
-            _pack(pack, chip, json=json)
-            return
-        if model is None:
-            raise UsageError("no network is given", hint="hexane verify MODEL, or hexane verify --claims")
-        import hexane
-        from hexane.cli.console import print_json, print_rows, title
-        from hexane.cli.networks import open_network
-        from hexane.cli.progress import Bar
-        from hexane.program import input_ports
-        from hexane.report.origin import origin
-        from hexane.runtime.devices import device_named
-        from hexane.session.inputs import gather
-        from hexane.studies.mismatch import write_report
-        from hexane.studies.verify import SENTENCES
-        from hexane.studies.verify import verify as verified
-
-        refuse_overwriting(report, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
-        engine = device_named(device)
-        with Bar(quiet=json) as bar:
-            bar.stage("load")
-            graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-            gathered = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
-            bar.stage("compile")
-            program = hexane.compile(graph, chip=chip or engine.chip or "M1")
-            try:
-                result = verified(program, graph, gathered.arrays, engine, calls=calls, on_stage=bar.stage)
-            except HexaneError as error:
-                if report is not None:
-                    write_report(report, program, gathered.arrays, error, gathered.notes, origin(sys.argv[1:], model))
-                raise
-        if report is not None:
-            write_report(report, program, gathered.arrays, result, gathered.notes, origin(sys.argv[1:], model))
-        if json:
-            print_json({**result.as_dict(), "notes": list(gathered.notes)})
-        else:
-            title(f"{model.name} for {result.chip}, on {result.device}: {result.word}, {SENTENCES[result.word]}")
-            print_rows(
-                [[check.name, check.speaks, check.text] for check in result.checks],
-                ["what", "for the engine", "found"],
-            )
-        if result.status:
-            raise typer.Exit(result.status)
+    refuse_overwriting(report, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
+    engine = device_named(device)
+    with Bar(quiet=json) as bar:
+        bar.stage("load")
+        graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+        gathered = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
+        bar.stage("compile")
+        program = hexane.compile(graph, chip=chip or engine.chip or "M1")
+        try:
+            result = verified(program, graph, gathered.arrays, engine, calls=calls, on_stage=bar.stage)
+        except HexaneError as error:
+            if report is not None:
+                write_report(report, program, gathered.arrays, error, gathered.notes, origin(sys.argv[1:], model))
+            raise
+    if report is not None:
+        write_report(report, program, gathered.arrays, result, gathered.notes, origin(sys.argv[1:], model))
+    if json:
+        print_json({**result.as_dict(), "notes": list(gathered.notes)})
+    else:
+        title(f"{model.name} for {result.chip}, on {result.device}: {result.word}, {SENTENCES[result.word]}")
+        print_rows(
+            [[check.name, check.speaks, check.text] for check in result.checks],
+            ["what", "for the engine", "found"],
+        )
+    if result.status:
+        raise typer.Exit(result.status)
 
 
 def _pack(folder: Path, chip: str, *, json: bool) -> None:

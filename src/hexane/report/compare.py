@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
-from hexane.files import plain_errors
+from hexane.files import read_json
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
 from hexane.report.folders import whole_folder
@@ -15,7 +14,6 @@ from hexane.report.page import render
 from hexane.report.schema import check_answer
 
 SCHEMA = "hexane-comparison/1"
-LARGEST_FILE = 1 << 30
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -23,14 +21,7 @@ def read_report(folder: Path) -> dict[str, Any]:
     path = folder / "report.json" if folder.is_dir() else folder
     if not path.is_file():
         raise UsageError("there is no report", where=str(folder), hint="make one with `hexane run MODEL --report DIR`")
-    with plain_errors(path, "cannot be read"):
-        if path.stat().st_size > LARGEST_FILE:
-            raise FormatError("is too large for a report", where=str(path))
-        try:
-            data = json.loads(path.read_text())
-        except (ValueError, RecursionError) as error:
-            hint = "`hexane run MODEL --report DIR` writes one, into DIR"
-            raise FormatError(f"is no report: {error}", where=str(path), hint=hint) from None
+    data = read_json(path, "a report", "report", "`hexane run MODEL --report DIR` writes one, into DIR")
     if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
         schema = data.get("schema") if isinstance(data, dict) else None
         raise FormatError(f"has the schema {schema!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")

@@ -7,7 +7,6 @@ the new value is worse.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
-from hexane.files import plain_errors
+from hexane.files import read_json
 from hexane.graph import html
 from hexane.session.verdict import ROUNDING, WORDS
 
 SCHEMA = "hexane-compare/1"
-LARGEST_FILE = 1 << 30
 ENGINE, HOST = "engine", "host"
 APPLE, HEXANE = "Apple's compiler", "hexane"
 PLACEMENT, SHARE, TIME, LAYER, ENERGY, ERROR, VERDICT = (
@@ -149,13 +147,7 @@ def read_answer(path: Path) -> dict[str, Any]:
     path = path / "report.json" if path.is_dir() else path
     if not path.is_file():
         raise UsageError("there is no answer", where=str(path), hint="hexane check MODEL --json > old.json makes one")
-    with plain_errors(path, "cannot be read"):
-        if path.stat().st_size > LARGEST_FILE:
-            raise FormatError("is too large for an answer", where=str(path))
-        try:
-            data = json.loads(path.read_text())
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"is no JSON: {error}", where=str(path)) from None
+    data: Any = read_json(path)
     if not isinstance(data, dict) or data.get("schema") not in READERS:
         schema = data.get("schema") if isinstance(data, dict) else None
         hint = "an answer of hexane check, estimate or run with --json, or a report folder"
