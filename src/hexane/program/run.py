@@ -43,7 +43,8 @@ class Loaded(Protocol):
         """The segment's outputs by name, as the graph declares them; ``values`` holds its inputs among others."""
 
     def close(self) -> None:
-        """Give back what the device keeps for the segment."""
+        """Give back what the device keeps for the segment; nothing unless a device says what."""
+        return
 
 
 class Device:
@@ -76,7 +77,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class OnHost:
+class OnHost(Loaded):
     """A host segment: the float32 reference."""
 
     segment: Segment
@@ -85,9 +86,6 @@ class OnHost:
         """Outputs by name; arrays of states among the inputs are changed in place."""
         assert self.segment.graph is not None
         return self.segment.graph.evaluate({port.name: values[port.name] for port in self.segment.inputs})
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
 
 @dataclass

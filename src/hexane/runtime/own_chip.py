@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
+from hexane.runtime.devices.virtual import FLAVOURS
 from hexane.runtime.machine import Machine
 from hexane.runtime.probe_linux import soc_of
-
-STAND_INS = {"abi2": "M2 Max", "intree2": "M2 Max"}
-"""Virtual devices that take programs of another chip than M1."""
 
 
 def chip_of(device: str, machine: Machine | None = None) -> str:
     """The chip of a device's name. UsageError where this machine does not say which it is."""
     kind, _, flavour = device.partition(":")
     if kind == "virtual":
-        return STAND_INS.get(flavour, "M1")
+        return FLAVOURS[flavour].chip or "M1" if flavour in FLAVOURS else "M1"
     here = machine or Machine()
     chip = named_chip(here)
     if chip is None and kind in ("emulator", "auto"):

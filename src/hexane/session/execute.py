@@ -13,7 +13,7 @@ from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.emulator import run as emulate
 from hexane.emulator.l2 import UNIT
 from hexane.emulator.trace import Computation, TaskReport
-from hexane.program.run import Device, Session
+from hexane.program.run import Device, Loaded, Session
 
 if TYPE_CHECKING:
     from hexane.program import Program, Segment
@@ -99,7 +99,7 @@ class ObservedEmulator(Device):
 
 
 @dataclass(frozen=True)
-class ObservedSegment:
+class ObservedSegment(Loaded):
     """An engine segment on the emulator, observed."""
 
     device: ObservedEmulator
@@ -134,9 +134,6 @@ class ObservedSegment:
             watch=watch if device.observe else None,
         )
         return segment.declared(result.outputs)
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
 
 def execute(

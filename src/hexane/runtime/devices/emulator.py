@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.isa import WRITTEN
-from hexane.program.run import Device, no_flavour
+from hexane.program.run import Device, Loaded, no_flavour
 from hexane.runtime.record import DeviceRecord
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EmulatedSegment:
+class EmulatedSegment(Loaded):
     """An engine program on the emulator, which itself keeps the machine that ran a program last."""
 
     segment: Segment
@@ -31,9 +31,6 @@ class EmulatedSegment:
 
         assert self.segment.image is not None
         return self.segment.declared(emulate(self.segment.image, self.segment.surfaces(values)))
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
 
 class Emulator(Device):
@@ -48,7 +45,7 @@ class Emulator(Device):
 
 
 @dataclass(frozen=True)
-class EvaluatedSegment:
+class EvaluatedSegment(Loaded):
     """A part of a network, evaluated with the arithmetic of a chip."""
 
     source: Graph
@@ -60,9 +57,6 @@ class EvaluatedSegment:
         from hexane import numerics
 
         return numerics.evaluate(self.source, {name: values[name] for name in self.inputs}, chip=self.chip)
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
 
 @dataclass(frozen=True)

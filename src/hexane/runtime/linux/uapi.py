@@ -177,45 +177,27 @@ COMMAND_BASE, COMMAND_END = 0x40, 0xA0
 """Request numbers that belong to a driver; lower ones are the DRM core's."""
 
 
-def _request(number: int, structure: type[ctypes.Structure], direction: int = 3) -> int:
-    return direction << 30 | ctypes.sizeof(structure) << 16 | ord("d") << 8 | number
+STRUCTURES: dict[int, type[ctypes.Structure]] = {}
+NAMES: dict[int, str] = {}
 
 
-VERSION = _request(0x00, Version)
-GEM_CLOSE = _request(0x09, GemClose, direction=1)
-GET_CAPS = _request(0x40, GetCaps)
-BO_INIT = _request(0x41, BoInit)
-BO_FREE = _request(0x42, BoFree)
-SUBMIT = _request(0x43, Submit)
-PROG_LOAD = _request(0x44, ProgLoad)
-PROC_CREATE = _request(0x45, ProcCreate)
-EXEC = _request(0x46, Exec)
-PROG_LOOKUP = _request(0x47, ProgLookup)
+def _request(name: str, number: int, structure: type[ctypes.Structure], direction: int = 3) -> int:
+    """A request's word, which is noted under its name and with its structure."""
+    request = direction << 30 | ctypes.sizeof(structure) << 16 | ord("d") << 8 | number
+    STRUCTURES[request], NAMES[request] = structure, name
+    return request
 
-STRUCTURES: dict[int, type[ctypes.Structure]] = {
-    VERSION: Version,
-    GEM_CLOSE: GemClose,
-    GET_CAPS: GetCaps,
-    BO_INIT: BoInit,
-    BO_FREE: BoFree,
-    SUBMIT: Submit,
-    PROG_LOAD: ProgLoad,
-    PROC_CREATE: ProcCreate,
-    EXEC: Exec,
-    PROG_LOOKUP: ProgLookup,
-}
-NAMES = {
-    VERSION: "VERSION",
-    GEM_CLOSE: "GEM_CLOSE",
-    GET_CAPS: "GET_CAPS",
-    BO_INIT: "BO_INIT",
-    BO_FREE: "BO_FREE",
-    SUBMIT: "SUBMIT",
-    PROG_LOAD: "PROG_LOAD",
-    PROC_CREATE: "PROC_CREATE",
-    EXEC: "EXEC",
-    PROG_LOOKUP: "PROG_LOOKUP",
-}
+
+VERSION = _request("VERSION", 0x00, Version)
+GEM_CLOSE = _request("GEM_CLOSE", 0x09, GemClose, direction=1)
+GET_CAPS = _request("GET_CAPS", 0x40, GetCaps)
+BO_INIT = _request("BO_INIT", 0x41, BoInit)
+BO_FREE = _request("BO_FREE", 0x42, BoFree)
+SUBMIT = _request("SUBMIT", 0x43, Submit)
+PROG_LOAD = _request("PROG_LOAD", 0x44, ProgLoad)
+PROC_CREATE = _request("PROC_CREATE", 0x45, ProcCreate)
+EXEC = _request("EXEC", 0x46, Exec)
+PROG_LOOKUP = _request("PROG_LOOKUP", 0x47, ProgLookup)
 
 
 def request_number(request: int) -> int:
