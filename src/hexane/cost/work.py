@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Literal
 
 from hexane.cached import cached_property
@@ -64,33 +65,7 @@ class Layer(WithCache):
     @cached_property
     def form(self) -> tuple[object, ...]:
         """Everything that its cost depends on: all but its name, count and which weight set it has."""
-        return (
-            self.op,
-            self.unit,
-            self.pixels,
-            self.cin,
-            self.cout,
-            self.kh,
-            self.kw,
-            self.stride,
-            self.dilation,
-            self.groups,
-            self.weight_bytes,
-            self.dense_bytes,
-            self.density,
-            self.weight_format,
-            self.tables,
-            self.weight_key is None,
-            self.int8,
-            self.in_bytes,
-            self.out_bytes,
-            self.elements,
-            self.axis,
-            self.operands,
-            self.batches,
-            self.reads_input,
-            self.writes_output,
-        )
+        return (*_priced(self), self.weight_key is None)
 
     @property
     def macs(self) -> float:
@@ -98,6 +73,10 @@ class Layer(WithCache):
         if self.unit not in ("mac", "runtime"):
             return 0.0
         return float(self.pixels) * self.cin * self.cout * self.kh * self.kw / self.groups * self.count
+
+
+_UNPRICED = ("name", "weight_key", "extrapolated", "follows", "placed", "count")
+_priced = attrgetter(*(field.name for field in fields(Layer) if field.name not in _UNPRICED))
 
 
 @slot_init
@@ -117,7 +96,7 @@ class Work:
     host_out_padded: float = 0.0
     chain: bool = False
     worker: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def macs(self) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,10 @@ class RowWeights:
         return blank(b, "fp16", shape)
 
 
+Network = Callable[[GraphBuilder, Row, RowWeights, int], Value]
+"""What makes the network of a row of some depth, and gives its result."""
+
+
 def _index_type(bits: int) -> str:
     """The narrowest unsigned type of MIL that holds an index; the table's length says how many bits are stored."""
     return f"uint{next(width for width in (1, 2, 3, 4, 6, 8) if bits <= width)}"
@@ -112,7 +116,7 @@ def graph_of(row: Row, *, layers: int | None = None) -> Graph:
     b = GraphBuilder(opset="ios17")
     depth = layers if layers is not None else row.count("layers", 1)
     kind, op = row.text("kind"), row.text("op")
-    make = _OPS.get(op) or (_elementwise if _binary_name(op) else None) or _KINDS.get(kind)
+    make = _NETWORKS.get(op) or (_elementwise if _binary_name(op) else None) or _NETWORKS.get(kind)
     if make is None:
         raise UsageError(f"no network is known for rows of kind {kind!r}", where=row.text("id") or "row")
     b.output(make(b, row, RowWeights(b, row), depth))
@@ -223,14 +227,6 @@ def _reduce(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return b.reduce_sum(x=x, axes=(-1,), keep_dims=True)
 
 
-def _softmax(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    return b.softmax(x=b.input("x", _shape(row), "fp16"), axis=-1)
-
-
-def _layer_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    return b.layer_norm(x=b.input("x", _shape(row), "fp16"), axes=(-1,), epsilon=1e-5)
-
-
 def _l2_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     m, k = _shape(row)
     return b.l2_norm(x=b.input("x", (m, 1, 1, k), "fp16"), epsilon=1e-6)
@@ -242,27 +238,10 @@ def rms_norm(b: GraphBuilder, x: Value) -> Value:
     return b.mul(x=x, y=b.rsqrt(x=b.add(x=mean, y=np.float16(1e-5)), epsilon=1e-6))
 
 
-def _rms_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    return rms_norm(b, b.input("x", _shape(row), "fp16"))
-
-
-def _group_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    n, c, h, w = _shape(row)
-    x = b.reshape(x=b.input("x", (n, c, h, w), "fp16"), shape=(n, 32, c // 32, h * w))
+def _group_norm(b: GraphBuilder, x: Value) -> Value:
+    n, c, h, w = x.shape
+    x = b.reshape(x=x, shape=(n, 32, c // 32, h * w))
     return b.reshape(x=b.layer_norm(x=x, axes=(2, 3), epsilon=1e-5), shape=(n, c, h, w))
-
-
-def _pool(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    x = b.input("x", _shape(row), "fp16")
-    return b.avg_pool(x=x, kernel_sizes=(2, 2), strides=(2, 2), pad_type="valid")
-
-
-def _shuffle(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    return b.pixel_shuffle(x=b.input("x", _shape(row), "fp16"), upscale_factor=2)
-
-
-def _topk(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
-    return b.reduce_argmax(x=b.input("x", _shape(row), "fp16"), axis=-1, keep_dims=True)
 
 
 def _heads(b: GraphBuilder, x: Value, rows: int, heads: int, width: int) -> Value:
@@ -357,44 +336,44 @@ def _dispatch(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Val
     return _conv(b, row, weights, depth)
 
 
-_OPS = {
-    "conv": _conv,
-    "linear": _linear,
-    "jacobi": _linear,
-    "matmul": _matmul,
-    "reduce_sum": _reduce,
-    "mul_reduce": _reduce,
-    "softmax": _softmax,
-    "layer_norm": _layer_norm,
-    "l2_norm": _l2_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "avg_pool": _pool,
-    "pixel_shuffle": _shuffle,
-    "argmax": _topk,
-    "sdpa": _attention,
-    "sdpa_rt": _attention,
-    "mha": _attention,
-    "copy": _dispatch,
-}
-_KINDS = {
+def _of_input(make: Callable[[GraphBuilder, Value], Value]) -> Network:
+    """A network of one input in the row's shape."""
+    return lambda b, row, weights, depth: make(b, b.input("x", _shape(row), "fp16"))
+
+
+_ARGMAX = _of_input(lambda b, x: b.reduce_argmax(x=x, axis=-1, keep_dims=True))
+_POOL = _of_input(lambda b, x: b.avg_pool(x=x, kernel_sizes=(2, 2), strides=(2, 2), pad_type="valid"))
+_SHUFFLE = _of_input(lambda b, x: b.pixel_shuffle(x=x, upscale_factor=2))
+_NETWORKS: dict[str, Network] = {
     "conv": _conv,
     "conv_chain": _conv,
     "linear": _linear,
     "gemv": _linear,
+    "jacobi": _linear,
+    "matmul": _matmul,
     "matmul_rt": _matmul,
     "eltwise": _elementwise,
     "eltwise_chain": _elementwise,
     "reduce": _reduce,
-    "softmax": _softmax,
-    "layer_norm": _layer_norm,
+    "reduce_sum": _reduce,
+    "mul_reduce": _reduce,
+    "softmax": _of_input(lambda b, x: b.softmax(x=x, axis=-1)),
+    "layer_norm": _of_input(lambda b, x: b.layer_norm(x=x, axes=(-1,), epsilon=1e-5)),
     "l2_norm": _l2_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "pool": _pool,
-    "shuffle": _shuffle,
-    "topk": _topk,
+    "rms_norm": _of_input(rms_norm),
+    "group_norm": _of_input(_group_norm),
+    "pool": _POOL,
+    "avg_pool": _POOL,
+    "shuffle": _SHUFFLE,
+    "pixel_shuffle": _SHUFFLE,
+    "topk": _ARGMAX,
+    "argmax": _ARGMAX,
     "attention": _attention,
+    "sdpa": _attention,
+    "sdpa_rt": _attention,
+    "mha": _attention,
     "model": _model,
+    "copy": _dispatch,
     "dispatch": _dispatch,
 }
+"""By the row's ``op``, or its ``kind``."""
