@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
@@ -43,12 +44,12 @@ def segments(places: SectionPlaces, text: bytes, const: bytes, relocated: int, d
         Section("__text", "__TEXT", places.text, len(text), align=14, flags=flags, content=text),
         Section("__const", "__TEXT", places.const, len(const), align=6, flags=CONST_FLAGS, content=const),
     )
-    program = _segment("__TEXT", places.text, places.program_size, 5, 0 if relocated else FIXED, sections)
+    program = segment_command("__TEXT", places.text, places.program_size, 5, 0 if relocated else FIXED, sections)
     scratch: tuple[Segment, ...] = ()
     if places.scratch_size:
         bss = Section("__bss", "__DATA", places.scratch, places.scratch_size, align=14, flags=ZERO_FILL)
-        scratch = (_segment("__DATA", places.scratch, places.scratch_size, 3, FIXED, (bss,)),)
-    page_zero = _segment("__PAGEZERO", 0, PAGE, 0, FIXED)
+        scratch = (segment_command("__DATA", places.scratch, places.scratch_size, 3, FIXED, (bss,)),)
+    page_zero = segment_command("__PAGEZERO", 0, PAGE, 0, FIXED)
     owners = {surface.address: surface for surface in by_role(places.surfaces)}  # a state is an output, too
     libraries = tuple(_library(s) for s in places.surfaces if owners[s.address] is s)
     if dialect.surfaces_first:
@@ -56,7 +57,7 @@ def segments(places: SectionPlaces, text: bytes, const: bytes, relocated: int, d
     return (page_zero, program, *scratch, *libraries)
 
 
-def _segment(
+def segment_command(
     name: str, address: int, size: int, protection: int, flags: int, sections: tuple[Section, ...] = ()
 ) -> Segment:
     bytes_of_command = Segment.fixed_size() + len(sections) * Section.fixed_size()
@@ -79,7 +80,7 @@ def _segment(
 def _library(surface: Surface) -> Segment:
     name, flags, protection = ("__const", INPUT_FLAGS, 1) if surface.role == "input" else ("__data", OUTPUT_FLAGS, 2)
     section = Section(name, "__FVMLIB", surface.address, surface.nbytes, align=14, flags=flags)
-    return _segment("__FVMLIB", surface.address, align(surface.nbytes, PAGE), protection, FVMLIB, (section,))
+    return segment_command("__FVMLIB", surface.address, align(surface.nbytes, PAGE), protection, FVMLIB, (section,))
 
 
 def surface_names(surfaces: Iterable[Surface], dialect: Dialect) -> list[Command]:
@@ -113,15 +114,10 @@ def program_thread(
         text_address=places.text,
         first_task_words_minus_1=first_task_words - 1,
         task_count=task_count,
-        unknown_820=0,
         unknown_824=0xFFFF,
-        unknown_828=(0,) * 5,
         procedure_offset=procedure_offset,
-        unknown_840=(0,) * 4,
         unknown_850=mark_850,
-        unknown_854=0,
         unknown_858=mark_858,
-        unknown_85c=0,
         procedure=procedure,
         tags=tags,
     )
@@ -150,7 +146,6 @@ def _tensor_thread(surface: Surface, dialect: Dialect, procedure: str) -> Tensor
         unknown_10=3,
         role=2 if surface.role == "output" else 1,
         procedure_offset=at,
-        unknown_1c=0,
         name_offset=name_at,
         element_code=ELEMENT_CODES[surface.dtype],
         n=n,
@@ -158,7 +153,6 @@ def _tensor_thread(surface: Surface, dialect: Dialect, procedure: str) -> Tensor
         h=h,
         w=w,
         d=1,
-        unknown_3c=(0,) * 5,
         batch_stride=surface.bytes_per_batch,
         plane_stride=plane,
         row_stride=row,
@@ -179,9 +173,16 @@ def ident_command(ident: Ident, dialect: Dialect, generation: str) -> IdentComma
     return IdentCommand(LC_IDENT, align(8 + len(to_bytes(text)) + 1, 8), text)
 
 
-def constant_relocations(offsets: Iterable[int], const_ordinal: int) -> tuple[Relocation, ...]:
-    """Relocations of text words against the constant section: PC-relative, 4 bytes.
+CONSTANT_WORD, ADDRESS_PACKET = 1 << 24 | 2 << 25, 1 << 24 | 3 << 25
+"""Relocations of a word of the text, and of one that an address record holds (docs/reference/engine-h13.md 2.10)."""
 
-    Source: docs/reference/engine-h13.md 2.10.
-    """
-    return tuple(Relocation(offset, 1 << 24 | 2 << 25 | const_ordinal) for offset in offsets)
+
+def with_relocations(
+    parts: Sequence[Segment], offsets: Iterable[int], kind: int, section: tuple[str, str]
+) -> tuple[Segment, ...]:
+    """The segments, with the words at these offsets of the text as addresses in a section (segment and name)."""
+    ordinals = {(s.segment, s.name): i for i, s in enumerate((s for part in parts for s in part.sections), 1)}
+    relocations = tuple(Relocation(offset, kind | ordinals[section]) for offset in offsets)
+    sections = {part.name: (replace(part.sections[0], relocations=relocations), *part.sections[1:])
+                for part in parts if part.name == "__TEXT" and relocations}  # fmt: skip
+    return tuple(replace(part, sections=sections.get(part.name, part.sections)) for part in parts)

@@ -12,7 +12,6 @@ from hexane.errors import HexaneError, UnsupportedError
 from hexane.image.image import Image
 from hexane.image.kernels import read_kernels
 from hexane.isa import Task
-from hexane.isa.schema import Values
 
 NOT_WRITTEN = "not written"
 MISSING = "missing"
@@ -113,12 +112,9 @@ def _field(task: Task, values: dict[str, int], name: str) -> int | str:
 
 def _names(task: Task, name: str, *values: int | str) -> tuple[str, str] | None:
     """The names of both values, where the field has any."""
-    field = task.handle(name).field
-    if field is None or not isinstance(field.kind, Values):
-        return None
-    kind = field.kind
+    kind = task.handle(name).values
     first, second = ((kind.name(v) or "") if isinstance(v, int) else "" for v in values)
-    return (first, second)
+    return (first, second) if kind.names else None
 
 
 def _record_heads(task: Task) -> str:

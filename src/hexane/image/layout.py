@@ -6,17 +6,17 @@ Source: docs/reference/engine-h13.md 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.assemble import assemble
 from hexane.image.commands import (
-    constant_relocations,
+    CONSTANT_WORD,
     ident_command,
     program_thread,
     segments,
     surface_names,
     tensor_threads,
+    with_relocations,
 )
 from hexane.image.container import Container
 from hexane.image.dialect import Dialect
@@ -25,8 +25,6 @@ from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
     Command,
-    Relocation,
-    Segment,
 )
 from hexane.image.placement import place
 from hexane.image.stream_layout import ThreadStream, lay_out_stream
@@ -73,7 +71,7 @@ def lay_out(
     places = place(surfaces, len(text), len(const), scratch_bytes, dialect)
     relocated = _relocated_words(tasks, generation, streams)
     parts = segments(places, text, const, len(relocated), dialect)
-    parts = tuple(_relocate(segment, parts, relocated) for segment in parts)
+    parts = with_relocations(parts, relocated, CONSTANT_WORD, ("__TEXT", "__const"))
     commands: tuple[Command, ...] = (
         *parts,
         *surface_names(places.surfaces, dialect),
@@ -98,12 +96,3 @@ def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[K
             at, position = offsets[kernel.task], tasks[kernel.task].layout.position
             places += [at + 4 * position[keys[chunk.core]] for chunk in kernel.chunks if keys[chunk.core] in position]
     return tuple(places)
-
-
-def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ...]) -> Segment:
-    if segment.name != "__TEXT" or not offsets:
-        return segment
-    text, const = segment.sections
-    ordinal = [section for part in parts for section in part.sections].index(const) + 1
-    relocations: tuple[Relocation, ...] = constant_relocations(offsets, ordinal)
-    return replace(segment, sections=(replace(text, relocations=relocations), const))

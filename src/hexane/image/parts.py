@@ -107,11 +107,26 @@ class Section(Structure):
 
 
 @dataclass(frozen=True)
-class Segment(Structure):
-    """``segment_command_64`` with its sections (docs/reference/engine-h13.md 2.4)."""
+class LoadCommand(Structure):
+    """The beginning of every load command; ``STRINGS`` are texts behind the fixed part, each at its ``_offset``."""
+
+    STRINGS: ClassVar[tuple[str, ...]] = ()
 
     command: int = u32()
     size: int = u32()
+
+    def write(self) -> bytes:
+        """The command in its full size."""
+        body = bytearray(self.pack().ljust(self.size, b"\0"))
+        for name in self.STRINGS:
+            paint(body, getattr(self, f"{name}_offset"), to_bytes(getattr(self, name)))
+        return bytes(body)
+
+
+@dataclass(frozen=True)
+class Segment(LoadCommand):
+    """``segment_command_64`` with its sections (docs/reference/engine-h13.md 2.4)."""
+
     name: str = text(16)
     address: int = u64()
     memory_size: int = u64()
@@ -128,33 +143,29 @@ class Segment(Structure):
 
 
 @dataclass(frozen=True)
-class SurfaceName32(Structure):
-    """Load command 6: the name of the surface at an address, compilers 4 and 5 (docs/reference/engine-h13.md 2.5)."""
+class SurfaceName(LoadCommand):
+    """What the two forms of a surface's name have in common."""
 
-    command: int = u32()
-    size: int = u32()
+    STRINGS = ("name",)
+
     name_offset: int = u32()
     unknown_0c: int = u32()
-    address: int = u32()
-    name: str = ""
-
-    def write(self) -> bytes:
-        return _with_strings(self.pack(), self.size, ((self.name_offset, self.name),))
 
 
 @dataclass(frozen=True)
-class SurfaceName64(Structure):
-    """Load command 0x40: the same with a 64-bit address, from compiler 7 on (docs/reference/engine-h13.md 2.5)."""
+class SurfaceName32(SurfaceName):
+    """Load command 6: the name of the surface at an address, compilers 4 and 5 (docs/reference/engine-h13.md 2.5)."""
 
-    command: int = u32()
-    size: int = u32()
-    name_offset: int = u32()
-    unknown_0c: int = u32()
-    address: int = u64()
+    address: int = u32()
     name: str = ""
 
-    def write(self) -> bytes:
-        return _with_strings(self.pack(), self.size, ((self.name_offset, self.name),))
+
+@dataclass(frozen=True)
+class SurfaceName64(SurfaceName):
+    """Load command 0x40: the same with a 64-bit address, from compiler 7 on (docs/reference/engine-h13.md 2.5)."""
+
+    address: int = u64()
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,101 +178,99 @@ class Tag(Structure):
 
 
 @dataclass(frozen=True)
-class ProgramThread(Structure):
+class Thread(LoadCommand):
+    """The beginning of every LC_THREAD; its flavor says what follows. Words that are 0 in all files have defaults."""
+
+    STRINGS: ClassVar[tuple[str, ...]] = ("procedure",)
+    FLAVOR: ClassVar[int]
+
+    flavor: int = u32()
+    payload_words: int = u32()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramThread(Thread):
     """LC_THREAD of flavor 1: channel table and task list of an H11 to H13 program.
 
     Source: docs/reference/engine-h13.md 2.6.
     """
 
-    FLAVOR: ClassVar[int] = 1
+    FLAVOR = 1
 
-    command: int = u32()
-    size: int = u32()
-    flavor: int = u32()
-    payload_words: int = u32()
     channels: tuple[int, ...] = array("Q", 256)
     text_address: int = u64()
     first_task_words_minus_1: int = u32()
     task_count: int = u32()
-    unknown_820: int = u32()
+    unknown_820: int = u32(0)
     unknown_824: int = u32()
-    unknown_828: tuple[int, ...] = array("I", 5)
+    unknown_828: tuple[int, ...] = array("I", 5, (0,) * 5)
     procedure_offset: int = u32()
-    unknown_840: tuple[int, ...] = array("I", 4)
+    unknown_840: tuple[int, ...] = array("I", 4, (0,) * 4)
     unknown_850: int = u32()
-    unknown_854: int = u32()
+    unknown_854: int = u32(0)
     unknown_858: int = u32()
-    unknown_85c: int = u32()
+    unknown_85c: int = u32(0)
     procedure: str = ""
     tags: tuple[Tag, ...] = ()
 
     TAGS_AT: ClassVar[int] = 0x860
 
     def write(self) -> bytes:
-        body = _with_strings(self.pack(), self.size, ((self.procedure_offset, self.procedure),))
-        return _with_tags(body, self.TAGS_AT, self.tags)
+        return _with_tags(super().write(), self.TAGS_AT, self.tags)
 
 
-@dataclass(frozen=True)
-class StreamThread(Structure):
+@dataclass(frozen=True, kw_only=True)
+class StreamThread(Thread):
     """LC_THREAD of flavor 4: slot table and task stream from H14 on (docs/reference/generations.md 3.1)."""
 
-    FLAVOR: ClassVar[int] = 4
+    FLAVOR = 4
 
-    command: int = u32()
-    size: int = u32()
-    flavor: int = u32()
-    payload_words: int = u32()
     slots: tuple[int, ...] = array("Q", 256)
     text_address: int = u64()
-    unknown_818: int = u64()
+    unknown_818: int = u64(0)
     unknown_820: int = u32()
     text_words: int = u32()
-    unknown_828: int = u64()
+    unknown_828: int = u64(0)
     task_count: int = u32()
-    unknown_834: int = u32()
+    unknown_834: int = u32(0)
     unknown_838: int = u32()
     unknown_83c: int = u32()
-    unknown_840: int = u32()
+    unknown_840: int = u32(0)
     unknown_844: int = u32()
     procedure_offset: int = u32()
-    unknown_84c: tuple[int, ...] = array("I", 3)
+    unknown_84c: tuple[int, ...] = array("I", 3, (0,) * 3)
     scratch_bytes: int = u64()
-    record_count: int = u32()
-    unknown_864: int = u32()
+    record_count: int = u32(0)
+    unknown_864: int = u32(0)
     unknown_868: int = u32()
-    unknown_86c: int = u32()
+    unknown_86c: int = u32(0)
     procedure: str = ""
     tags: tuple[Tag, ...] = ()
 
     TAGS_AT: ClassVar[int] = 0x870
 
     def write(self) -> bytes:
-        body = _with_strings(self.pack(), self.size, ((self.procedure_offset, self.procedure),))
-        return _with_tags(body, self.TAGS_AT, self.tags)
+        return _with_tags(super().write(), self.TAGS_AT, self.tags)
 
     def slot_address(self, slot: int) -> int:
         """The address in a slot; a slot takes 16 bytes, of which the first 8 are the address."""
         return self.slots[2 * slot]
 
 
-@dataclass(frozen=True)
-class TensorThread(Structure):
+@dataclass(frozen=True, kw_only=True)
+class TensorThread(Thread):
     """LC_THREAD of flavor 3: shape and strides of one surface. Strides and sizes in bytes.
 
     Source: docs/reference/engine-h13.md 2.7.
     """
 
-    FLAVOR: ClassVar[int] = 3
+    FLAVOR = 3
+    STRINGS = ("procedure", "name", "second_name")
 
-    command: int = u32()
-    size: int = u32()
-    flavor: int = u32()
-    payload_words: int = u32()
     unknown_10: int = u32()
     role: int = u32()
     procedure_offset: int = u32()
-    unknown_1c: int = u32()
+    unknown_1c: int = u32(0)
     name_offset: int = u32()
     element_code: int = u32()
     n: int = u32()
@@ -269,7 +278,7 @@ class TensorThread(Structure):
     h: int = u32()
     w: int = u32()
     d: int = u32()
-    unknown_3c: tuple[int, ...] = array("I", 5)
+    unknown_3c: tuple[int, ...] = array("I", 5, (0,) * 5)
     batch_stride: int = u64()
     plane_stride: int = u64()
     row_stride: int = u64()
@@ -282,65 +291,38 @@ class TensorThread(Structure):
     name: str = ""
     second_name: str = ""
 
-    def write(self) -> bytes:
-        strings = (
-            (self.procedure_offset, self.procedure),
-            (self.name_offset, self.name),
-            (self.second_name_offset, self.second_name),
-        )
-        return _with_strings(self.pack(), self.size, strings)
-
 
 @dataclass(frozen=True)
-class IdentCommand(Structure):
+class IdentCommand(LoadCommand):
     """Load command 8: which compiler wrote the file and with which options (docs/reference/engine-h13.md 2.8)."""
 
-    command: int = u32()
-    size: int = u32()
-    text: str = ""
+    STRINGS = ("text",)
+    text_offset: ClassVar[int] = 8
 
-    def write(self) -> bytes:
-        return _with_strings(self.pack(), self.size, ((8, self.text),))
+    text: str = ""
 
 
 @dataclass(frozen=True)
-class SymbolTableCommand(Structure):
+class SymbolTableCommand(LoadCommand):
     """LC_SYMTAB: where symbols and strings stand in the file (docs/reference/engine-h13.md 2.9)."""
 
-    command: int = u32()
-    size: int = u32()
     symbol_offset: int = u32()
     symbol_count: int = u32()
     string_offset: int = u32()
     string_size: int = u32()
 
-    def write(self) -> bytes:
-        return self.pack().ljust(self.size, b"\0")
-
 
 @dataclass(frozen=True)
-class OpaqueCommand(Structure):
+class OpaqueCommand(LoadCommand):
     """A load command that hexane does not know, kept whole."""
 
-    command: int = u32()
-    size: int = u32()
     body: bytes = b""
 
     def write(self) -> bytes:
         return self.pack() + self.body
 
 
-Command = (
-    Segment
-    | SurfaceName32
-    | SurfaceName64
-    | ProgramThread
-    | StreamThread
-    | TensorThread
-    | IdentCommand
-    | SymbolTableCommand
-    | OpaqueCommand
-)
+Command = LoadCommand
 
 
 @dataclass(frozen=True)
@@ -360,13 +342,6 @@ def string_at(body: bytes, offset: int, base: int, what: str) -> str:
     if not 8 <= offset < len(body):
         raise FormatError(f"{what} stands at {offset:#x} of a command of {len(body):#x} bytes", offset=base)
     return to_text(body[offset:])
-
-
-def _with_strings(fixed: bytes, size: int, strings: tuple[tuple[int, str], ...]) -> bytes:
-    body = bytearray(fixed.ljust(size, b"\0"))
-    for offset, string in strings:
-        paint(body, offset, to_bytes(string))
-    return bytes(body)
 
 
 def _with_tags(body: bytes, at: int, tags: tuple[Tag, ...]) -> bytes:

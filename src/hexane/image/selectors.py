@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hexane.image.surface import Surface
 from hexane.isa import Task
@@ -12,51 +12,33 @@ from hexane.isa.records import ADDRESS, Record
 from hexane.isa.roles import SLOT_WORDS, roles_of
 from hexane.kernels import is_runtime
 
-
-@dataclass(frozen=True)
-class Selector:
-    """One channel number of a task's header with its enable bit. ``role`` says what the DMA does with the channel."""
-
-    channel: str
-    enable: str
-    role: str
-
-
-SELECTORS = (
-    Selector("Header[8].RBase0", "Header[8].RBE0", "input"),
-    Selector("Header[8].RBase1", "Header[8].RBE1", "input"),
-    Selector("Header[8].WBase", "Header[8].WBE", "output"),
-    *(Selector(f"Header[9].KBase{i}", f"Header[9].KBE{i}", "input") for i in range(4)),
-)
-
 _MEMORY_FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
-_FORMAT_FIELDS = {
-    "Header[8].RBase0": "TileDMASrc.Fmt.MemFmt",
-    "Header[8].RBase1": "TileDMASrc.Src2Fmt.MemFmt",
-    "Header[8].WBase": "TileDMADst.Fmt.MemFmt",
+_SIDES = {
+    "source1": ("input", "TileDMASrc.Fmt.MemFmt"),
+    "source2": ("input", "TileDMASrc.Src2Fmt.MemFmt"),
+    "result": ("output", "TileDMADst.Fmt.MemFmt"),
+    "kernel": ("input", None),
 }
-
-
-_SIDES = {"source1": "input", "source2": "input", "result": "output", "kernel": "input"}
-_FORMATS_LATER = {
-    "source1": "TileDMASrc.Fmt.MemFmt",
-    "source2": "TileDMASrc.Src2Fmt.MemFmt",
-    "result": "TileDMADst.Fmt.MemFmt",
-}
+"""What the DMA of a side does with its channel, and the field of the element type."""
+_IN_HEADER = (
+    *((place.number, place.enable, *_SIDES[side]) for side, place in roles_of("h13").channels.items()),
+    *((f"Header[9].KBase{i}", f"Header[9].KBE{i}", "input", None) for i in range(1, 4)),
+)
+"""Channel numbers of a linked task's header: the field, its enable bit, and as of the side."""
 
 
 def _used(task: Task) -> Iterator[tuple[int, str, str | None]]:
     """Channel (slot, from H14 on), role, and the field of the element type, for every DMA of tensors that is on."""
     if task.family.linked:
-        for selector in SELECTORS:
-            if task.get(selector.enable):
-                yield task.get(selector.channel), selector.role, _FORMAT_FIELDS.get(selector.channel)
+        for number, enable, role, format_field in _IN_HEADER:
+            if task.get(enable):
+                yield task.get(number), role, format_field
         return
     roles = roles_of(task.generation)
-    for side, role in _SIDES.items():
+    for side, (role, format_field) in _SIDES.items():
         channel = roles.channel(task, side)
         if channel is not None and (side != "kernel" or is_runtime(task)):
-            yield channel, role, _FORMATS_LATER.get(side)
+            yield channel, role, format_field
 
 
 def channels_used(tasks: Iterable[Task]) -> dict[int, set[str]]:
@@ -74,10 +56,10 @@ def renumbered(tasks: Iterable[Task], channels: Mapping[int, int]) -> list[Task]
     for task in tasks:
         copy = task.copy() if task.family.linked else _with_slots(task, channels)
         copy.place = task.place
-        for selector in SELECTORS if task.family.linked else ():
-            if copy.get(selector.enable):
-                old = copy.get(selector.channel)
-                copy.set(selector.channel, channels.get(old, old))
+        for number, enable, *_ in _IN_HEADER if task.family.linked else ():
+            if copy.get(enable):
+                old = copy.get(number)
+                copy.set(number, channels.get(old, old))
         copies.append(copy)
     return copies
 

@@ -11,16 +11,22 @@ from dataclasses import dataclass, replace
 
 from hexane.errors import UsageError
 from hexane.image.assemble import KERNEL_SEGMENT, assemble
-from hexane.image.commands import ident_command, segments, surface_names, tensor_threads
+from hexane.image.commands import (
+    ADDRESS_PACKET,
+    ident_command,
+    segment_command,
+    segments,
+    surface_names,
+    tensor_threads,
+    with_relocations,
+)
 from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
-    LC_SEGMENT,
     LC_THREAD,
     Command,
-    Relocation,
     Section,
     Segment,
     StreamThread,
@@ -39,7 +45,6 @@ from hexane.rounding import align
 
 KERNEL_SECTION = "__kern_0"
 KERNEL_FLAGS = 0x26
-ADDRESS_PACKET = 1 << 24 | 3 << 25  # a relocation of a word that an address record holds
 WORDS_PER_SLOT = 4
 STREAM_KIND = 4
 LAST = 0xFFFF
@@ -82,7 +87,7 @@ def lay_out_stream(program: ThreadStream, dialect: Dialect, ident: Ident) -> Con
     parts = segments(places, text, program.const, len(relocated), dialect)
     if program.kernels:
         parts = (*parts, _kernel_segment(kernel_at, program.kernels))
-    parts = tuple(_relocate(segment, parts, relocated) for segment in parts)
+    parts = with_relocations(parts, relocated, ADDRESS_PACKET, (KERNEL_SEGMENT, KERNEL_SECTION))
     commands: tuple[Command, ...] = (
         *parts,
         *surface_names(places.surfaces, dialect),
@@ -98,20 +103,7 @@ def _kernel_segment(address: int, data: bytes) -> Segment:
     section = Section(
         KERNEL_SECTION, KERNEL_SEGMENT, address, len(data), align=14, flags=KERNEL_FLAGS, content=bytes(data)
     )
-    return Segment(
-        command=LC_SEGMENT,
-        size=Segment.fixed_size() + Section.fixed_size(),
-        name=KERNEL_SEGMENT,
-        address=address,
-        memory_size=align(len(data), PAGE),
-        file_offset=0,
-        file_size=0,
-        max_protection=1,
-        initial_protection=1,
-        section_count=1,
-        flags=0,
-        sections=(section,),
-    )
+    return segment_command(KERNEL_SEGMENT, address, align(len(data), PAGE), 1, 0, (section,))
 
 
 def _kernel_words(program: ThreadStream, slot: int) -> tuple[int, ...]:
@@ -126,16 +118,6 @@ def _kernel_words(program: ThreadStream, slot: int) -> tuple[int, ...]:
             if task.slot(name) == slot * WORDS_PER_SLOT:
                 places.append(at + 4 * task.layout.position[key])
     return tuple(places)
-
-
-def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ...]) -> Segment:
-    if segment.name != "__TEXT" or not offsets:
-        return segment
-    ordinals = {section.name: i + 1 for i, section in enumerate(s for part in parts for s in part.sections)}
-    info = ADDRESS_PACKET | ordinals[KERNEL_SECTION]
-    text, *rest = segment.sections
-    relocations = tuple(Relocation(offset, info) for offset in offsets)
-    return replace(segment, sections=(replace(text, relocations=relocations), *rest))
 
 
 def _thread(program: ThreadStream, places: SectionPlaces, text_bytes: int, kernel_at: int) -> StreamThread:
@@ -159,23 +141,15 @@ def _thread(program: ThreadStream, places: SectionPlaces, text_bytes: int, kerne
         payload_words=(procedure_offset - 0x10) // 4,
         slots=tuple(slots),
         text_address=places.text,
-        unknown_818=0,
         unknown_820=STREAM_KIND,
         text_words=text_bytes // 4,
-        unknown_828=0,
         task_count=len(program.tasks),
-        unknown_834=0,
         unknown_838=0xFFFFFFFF,
         unknown_83c=0xFFFFFFFF,
-        unknown_840=0,
         unknown_844=LAST,
         procedure_offset=procedure_offset,
-        unknown_84c=(0, 0, 0),
         scratch_bytes=scratch,
-        record_count=0,
-        unknown_864=0,
         unknown_868=STREAM_KIND,
-        unknown_86c=0,
         procedure=program.procedure,
         tags=tuple(tags),
     )

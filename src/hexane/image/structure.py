@@ -8,33 +8,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import MISSING, field, fields
+from functools import partial
 from typing import Any, Self
 
 from hexane.errors import FormatError, UsageError
 
 
-def _packed(code: str, default: Any) -> Any:
+def _packed(code: str, default: Any = None) -> Any:
     return field(default=MISSING if default is None else default, metadata={"code": code})
 
 
-def u8(default: int | None = None) -> Any:
-    """One byte."""
-    return _packed("B", default)
-
-
-def u16(default: int | None = None) -> Any:
-    """A 16-bit little-endian integer."""
-    return _packed("H", default)
-
-
-def u32(default: int | None = None) -> Any:
-    """A 32-bit little-endian integer."""
-    return _packed("I", default)
-
-
-def u64(default: int | None = None) -> Any:
-    """A 64-bit little-endian integer."""
-    return _packed("Q", default)
+u8, u16, u32, u64 = (partial(_packed, code) for code in "BHIQ")
+"""An integer of so many bits, with a default or without."""
 
 
 def text(length: int, default: str | None = None) -> Any:

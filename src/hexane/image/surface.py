@@ -20,30 +20,11 @@ OUTPUT_SUFFIX = "@output"
 
 ROLES = ("input", "output")
 
-ELEMENT_CODES = {
-    "int8": 2,
-    "uint8": 3,
-    "int16": 4,
-    "float16": 5,
-    "float32": 6,
-    "raw10": 7,
-    "lut": 8,
-    "uint4": 9,
-    "uint6": 10,
-    "uint1": 11,
-    "uint2": 12,
-    "packed10": 13,
-    "y10": 14,
-    "uint16": 15,
-    "e4m3": 16,
-    "int32": 17,
-    "uint32": 18,
-    "int64": 19,
-    "uint64": 20,
-    "raw12": 21,
-    "y12": 22,
-    "int4": 23,
-}
+_ELEMENTS = (
+    "int8 uint8 int16 float16 float32 raw10 lut uint4 uint6 uint1 uint2 packed10 y10 uint16 e4m3 int32 uint32 int64 "
+    "uint64 raw12 y12 int4"
+)
+ELEMENT_CODES = {name: code for code, name in enumerate(_ELEMENTS.split(), 2)}
 """Element types by the number that tensor threads and type stabs give them (docs/reference/engine-h13.md 2.7, 2.9)."""
 
 ELEMENT_NAMES = {code: name for name, code in ELEMENT_CODES.items()}

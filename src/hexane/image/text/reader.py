@@ -82,9 +82,6 @@ class _Reader:
             self._kernel,
             self._scratch,
             self._surface,
-            self._text,
-            self._const,
-            self._kernels,
             self._part,
             self._relocations,
             self._content,
@@ -92,7 +89,8 @@ class _Reader:
             self._file,
             self._package,
         )
-        return {**self.data.handlers(), **{handler.__name__[1:]: handler for handler in own}}
+        sections = dict.fromkeys(("text", "const", "kernels"), self._section)
+        return {**self.data.handlers(), **sections, **{handler.__name__[1:]: handler for handler in own}}
 
     def _container(self, directive: Directive) -> None:
         name = _text(directive)
@@ -128,17 +126,10 @@ class _Reader:
         name, role = directive.arguments
         self.surfaces.append(_checked(directive, lambda: Surface(name, role, **directive.options)))
 
-    def _text(self, directive: Directive) -> None:
+    def _section(self, directive: Directive) -> None:
+        """``.text``, ``.const`` or ``.kernels``."""
         _nothing(directive)
-        self.text = self.data.start()
-
-    def _const(self, directive: Directive) -> None:
-        _nothing(directive)
-        self.const = self.data.start()
-
-    def _kernels(self, directive: Directive) -> None:
-        _nothing(directive)
-        self.kernels = self.data.start()
+        setattr(self, directive.name, self.data.start())
 
     def _part(self, directive: Directive) -> None:
         part = part_from(directive)
