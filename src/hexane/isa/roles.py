@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from hexane.isa.fields import FieldPlan, Numbers
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
-from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit, Values
+from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit
 from hexane.isa.task import Task
 
 STREAMS = 16
@@ -210,9 +210,7 @@ class Roles:
     @cached_property
     def absolute(self) -> int:
         """PE.Cfg.Cond of an absolute value."""
-        field = self.handle("PE.Cfg.Cond").field
-        assert field is not None and isinstance(field.kind, Values)
-        return field.kind.value("abs") or 0
+        return self.handle("PE.Cfg.Cond").values.value("abs") or 0
 
     @cached_property
     def fields(self) -> dict[str, str]:

@@ -282,6 +282,9 @@ def plain_name(name: str) -> str:
 OUTSIDE = "Outside"  # the name under which registers outside every block appear
 
 
+_UNNAMED = Values({})
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """Place of a dotted name: the fast path to a field (``task.read(handle)``), or to a whole register.
@@ -295,6 +298,11 @@ class Handle:
     limit: int
     field: Field | None
     register: Register
+
+    @property
+    def values(self) -> Values:
+        """The names of the field's values; none for a number or a whole register."""
+        return self.field.kind if self.field and isinstance(self.field.kind, Values) else _UNNAMED
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hexane.errors import UsageError
 from hexane.isa.fields import FieldPlan, FieldRow, Numbers
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
-from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table, Values
+from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table
 from hexane.isa.views import BlockView, HeaderView, OutsideView
 
 
@@ -504,10 +504,9 @@ def _rebuild(generation: str, header: list[int], records: list[Any], place: Task
 
 
 def _named(handle: Handle, name: str) -> int:
-    kind = handle.field.kind if handle.field else None
-    value = kind.value(name) if isinstance(kind, Values) else None
+    value = handle.values.value(name)
     if value is None:
-        names = ", ".join(kind.names.values()) if isinstance(kind, Values) else ""
+        names = ", ".join(handle.values.names.values())
         raise FieldError(
             f"{handle.name} has no value named {name!r}", hint=f"the names are {names}" if names else "give a number"
         )

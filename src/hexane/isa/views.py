@@ -73,23 +73,16 @@ class ArrayView:
         return (self[i] for i in range(len(self)))
 
 
-class HeaderView:
+class HeaderView(ArrayView):
     """``task.Header``: the header words."""
 
-    __slots__ = ("_task",)
+    __slots__ = ()
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self._task, self._name = task, "Header"
 
-    def __iter__(self) -> Iterator[RegisterView]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, index: int) -> RegisterView:
-        self._task.handle(f"Header[{index}]")
-        return RegisterView(self._task, f"Header[{index}]")
-
-    def __setitem__(self, index: int, value: int) -> None:
-        self._task.set(f"Header[{index}]", value)
+    def _element(self, index: int) -> str:
+        return self._task.handle(f"Header[{index}]").name
 
     def __len__(self) -> int:
         return self._task.layout.header_words

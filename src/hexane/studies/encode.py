@@ -31,6 +31,13 @@ def encoded(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     return b.const(weight)
 
 
+def _op(b: GraphBuilder, name: str, **operands: Value | None) -> Value:
+    """An op of one result."""
+    value = b.op(name, opset=OPSET, **operands)
+    assert isinstance(value, Value)
+    return value
+
+
 def palette_of(values: np.ndarray, bits: int, worth: np.ndarray | None = None) -> np.ndarray:
     """The 2^bits fp16 entries with the least squared error over the values, ascending; few values stand exactly.
 
@@ -75,13 +82,10 @@ def _palette(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     indices = np.concatenate([indices_into(part, table) for part, table in zip(parts, tables)])
     shape = (len(tables), *(1,) * (weight.ndim - 1), 1 << form.bits, 1)
     lut = np.stack(tables).reshape(shape).astype(weight.dtype)
-    dense = b.op("constexpr_lut_to_dense", opset=OPSET, indices=b.const(indices, f"uint{form.bits}"), lut=b.const(lut))
-    assert isinstance(dense, Value)
+    dense = _op(b, "constexpr_lut_to_dense", indices=b.const(indices, f"uint{form.bits}"), lut=b.const(lut))
     if scales is None:
         return dense
-    value = b.op("constexpr_blockwise_shift_scale", opset=OPSET, data=dense, scale=b.const(scales))
-    assert isinstance(value, Value)
-    return value
+    return _op(b, "constexpr_blockwise_shift_scale", data=dense, scale=b.const(scales))
 
 
 def _row_range(weight: np.ndarray) -> np.ndarray:
@@ -102,11 +106,8 @@ def _integers(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     scale = np.clip(most / limit, 2.0**-24, LARGEST_HALF).astype(np.float16).astype(weight.dtype)
     wide = np.repeat(scale, form.group, axis=1) if form.group else scale
     steps = np.clip(np.rint(weight.astype(np.float64) / wide.astype(np.float64)), -limit, limit).astype(np.int8)
-    value = b.op(
-        "constexpr_blockwise_shift_scale", opset=OPSET, data=b.const(steps, f"int{form.bits}"), scale=b.const(scale)
-    )
-    assert isinstance(value, Value)
-    return value
+    data = b.const(steps, f"int{form.bits}")
+    return _op(b, "constexpr_blockwise_shift_scale", data=data, scale=b.const(scale))
 
 
 def _sparse(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
@@ -131,6 +132,4 @@ def _sparse(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
         )
         assert isinstance(both, tuple)
         mask, data = both
-    value = b.op("constexpr_sparse_to_dense", opset=OPSET, nonzero_data=data, mask=mask)
-    assert isinstance(value, Value)
-    return value
+    return _op(b, "constexpr_sparse_to_dense", nonzero_data=data, mask=mask)

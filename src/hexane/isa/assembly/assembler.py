@@ -24,7 +24,7 @@ from hexane.isa.assembly.syntax import (
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, fp16_bits, fp32_bits
 from hexane.isa.records import ADDRESS, SCATTER, Record
-from hexane.isa.schema import Handle, Unit, Values
+from hexane.isa.schema import Handle, Unit
 from hexane.isa.stream import next_offset
 from hexane.isa.task import Task, TaskPlace
 
@@ -318,11 +318,11 @@ class _Reader:
 
     def constant(self, value: Expression, handle: Handle | None) -> int:
         name = value.parts[0]
-        kind = handle.field.kind if handle and handle.field else None
-        code = kind.value(name) if isinstance(kind, Values) else None
+        names = handle.values.names if handle else {}
+        code = next((code for code, text in names.items() if text == name), None)
         if code is not None:
             return code
-        choices = ", ".join(kind.names.values()) if isinstance(kind, Values) else None
+        choices = ", ".join(names.values())
         where = f" of {handle.name}" if handle else ""
         raise LineProblem(f"{name} is no value{where}", value.column, f"known are {choices}" if choices else None)
 

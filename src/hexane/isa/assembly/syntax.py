@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
@@ -203,41 +203,29 @@ def _parser() -> Any:
         def list(self, *items: Expression) -> Expression:
             return Expression("list", items, items[0].column if items else 1)
 
-        def number(self, token: Any) -> Expression:
-            return Expression("number", (_integer(token),), token.column)
-
-        def real(self, token: Any) -> Expression:
-            return Expression("real", (float(token),), token.column)
-
-        def name(self, token: Any) -> Expression:
-            return Expression("name", (str(token),), token.column)
-
-        def text(self, token: Any) -> Expression:
-            return Expression("text", (_unquote(token),), token.column)
+        number, real = _leaf("number", _integer), _leaf("real", float)
+        name, text = _leaf("name", str), _leaf("text", _unquote)
 
         def call(self, name: Any, *arguments: Expression) -> Expression:
             return Expression("call", (str(name), *arguments), name.column)
 
-        def or_(self, a: Expression, b: Expression) -> Expression:
-            return Expression("|", (a, b), a.column)
-
-        def add(self, a: Expression, b: Expression) -> Expression:
-            return Expression("+", (a, b), a.column)
-
-        def sub(self, a: Expression, b: Expression) -> Expression:
-            return Expression("-", (a, b), a.column)
-
-        def mul(self, a: Expression, b: Expression) -> Expression:
-            return Expression("*", (a, b), a.column)
-
-        def shl(self, a: Expression, b: Expression) -> Expression:
-            return Expression("<<", (a, b), a.column)
+        or_, add, sub, mul, shl = map(_binary, ("|", "+", "-", "*", "<<"))
 
         def neg(self, a: Expression) -> Expression:
             return Expression("-", (Expression("number", (0,), a.column), a), a.column)
 
     grammar = files("hexane.isa.assembly").joinpath("line.lark").read_text()
     return Lark(grammar, start="line", parser="lalr", transformer=Build(), maybe_placeholders=True)
+
+
+def _leaf(kind: str, value: Callable[[Any], Any]) -> Any:
+    """The rule of an expression that is one token."""
+    return lambda self, token: Expression(kind, (value(token),), token.column)
+
+
+def _binary(kind: str) -> Any:
+    """The rule of an expression of two operands."""
+    return lambda self, a, b: Expression(kind, (a, b), a.column)
 
 
 def _integer(token: Any) -> int:

@@ -17,7 +17,6 @@ from hexane.emulator import emulate
 from hexane.errors import HexaneError, UsageError
 from hexane.image import Image
 from hexane.image.edit import edited
-from hexane.isa.schema import Values
 from hexane.program.load import program_of
 from hexane.program.run import Device, Session
 from hexane.runtime.devices import device_named
@@ -67,8 +66,7 @@ def values_of(image: Image, path: str, text: str) -> list[int]:
     """
     task, name = _place(image, path)
     handle = image.tasks[task].handle(name)
-    kind = handle.field.kind if handle.field else None
-    names = dict(kind.names) if isinstance(kind, Values) else {}
+    names = handle.values.names
     by_name = {n: v for v, n in names.items()}
     takes = ", ".join(f"{n} = {v}" for v, n in names.items()) or f"0 to {handle.limit:#x}"
     numbers: list[int] = []
@@ -108,7 +106,6 @@ def sweep_field(
     """
     task, name = _place(image, path)
     handle = image.tasks[task].handle(name)
-    kind = handle.field.kind if handle.field else None
     engine = device_named(device) if isinstance(device, str) else device
     is_emulator = engine.name == "emulator"
     expected = emulate(image, inputs)
@@ -117,7 +114,7 @@ def sweep_field(
     rows: list[SweepRow] = []
     stopped = ""
     for value in values:
-        label = (kind.name(value) if isinstance(kind, Values) else None) or ""
+        label = handle.values.name(value) or ""
         if stopped:
             row = SweepRow(value, label, NOT_ASKED)
         else:
