@@ -144,7 +144,7 @@ class Segment(LoadCommand):
 
 @dataclass(frozen=True)
 class SurfaceName(LoadCommand):
-    """What the two forms of a surface's name have in common."""
+    """The part that the two forms of a surface's name have in common."""
 
     STRINGS = ("name",)
 

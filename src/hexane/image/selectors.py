@@ -9,7 +9,7 @@ from hexane.image.surface import Surface
 from hexane.isa import Task
 from hexane.isa.channels import FIRST_SURFACE
 from hexane.isa.records import ADDRESS, Record
-from hexane.isa.roles import SLOT_WORDS, roles_of
+from hexane.isa.roles import HEADER_CHANNELS, SLOT_WORDS, roles_of
 from hexane.kernels import is_runtime
 
 _MEMORY_FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
@@ -21,7 +21,7 @@ _SIDES = {
 }
 """What the DMA of a side does with its channel, and the field of the element type."""
 _IN_HEADER = (
-    *((place.number, place.enable, *_SIDES[side]) for side, place in roles_of("h13").channels.items()),
+    *((place.number, place.enable, *_SIDES[side]) for side, place in HEADER_CHANNELS.items()),
     *((f"Header[9].KBase{i}", f"Header[9].KBE{i}", "input", None) for i in range(1, 4)),
 )
 """Channel numbers of a linked task's header: the field, its enable bit, and as of the side."""

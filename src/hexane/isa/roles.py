@@ -167,7 +167,7 @@ class Channel:
         return self.number or self.base
 
 
-_HEADER_CHANNELS = {
+HEADER_CHANNELS = {
     "source1": Channel("TileDMASrc.BaseAddr", "Header[8].RBase0", "Header[8].RBE0"),
     "source2": Channel("TileDMASrc.Src2BaseAddr", "Header[8].RBase1", "Header[8].RBE1"),
     "result": Channel("TileDMADst.BaseAddr", "Header[8].WBase", "Header[8].WBE"),
@@ -333,6 +333,6 @@ def _reset(handle: Handle) -> int:
 def roles_of(generation: str) -> Roles:
     """The roles of a generation (or of a name of Apple's compiler for it); a new one spells them as the newest here."""
     family = family_of(generation)
-    channels = _SLOT_CHANNELS if family.packed else _HEADER_CHANNELS
+    channels = _SLOT_CHANNELS if family.packed else HEADER_CHANNELS
     newest = list(SPELLED.values())[-1]
     return Roles(family, SPELLED.get(family.generation, newest), channels)
