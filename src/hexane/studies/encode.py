@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hexane.errors import UnsupportedError
@@ -31,7 +33,7 @@ def encoded(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     return b.const(weight)
 
 
-def _op(b: GraphBuilder, name: str, **operands: Value | None) -> Value:
+def _op(b: GraphBuilder, name: str, **operands: Any) -> Value:
     """An op of one result."""
     value = b.op(name, opset=OPSET, **operands)
     assert isinstance(value, Value)
