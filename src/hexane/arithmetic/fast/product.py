@@ -45,6 +45,7 @@ from hexane.arithmetic.fast.call import (
     call_mac_rows,
     call_split,
     call_three,
+    copy_bytes,
     double_at,
     float_at,
     half_at,
@@ -322,7 +323,7 @@ def _put(n, at, out, p, column, own, met, risky):
         _store(n, at, out, first_row, column, count)
 
 
-@compiled(inner=True)
+@compiled(inner=True, forceinline=True)  # else all of `at` goes over the stack for each tile
 def _finish(n, at, out, panel, column, slot, k0, count, c, listed):
     """The terms from k0 on of a tile, which are its last, and its results to where they belong.
 
@@ -356,10 +357,14 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
     the results went to `out` already."""
     tile, passes = 4 * at.rows * at.columns, -(-at.depth // DEPTH)
     plainly = bits_double(n[SCALE]) == 1.0 and n[TABLE_SIZE] <= 1 and n[RAW] == 0
+    once = plainly and passes == 1 and n[COLUMN_STARTS] == 0  # a panel's tiles begin alike, and most end at once
     for p in range(p0, p1):
+        largest = 0.0
         for q in range(across):
             slot = (p - p0) * n[TILE_ACROSS] + q
-            largest = _begin(n, at, p, j0 + q * at.columns, at.sums + slot * tile)
+            if q == 0 or not once:
+                begin = at.starts + (p - p0) * tile if once else at.sums + slot * tile
+                largest = _begin(n, at, p, j0 + q * at.columns, begin)
             put_double(at.bounds + 8 * slot, largest + at.depth * 2.0**-17)
     for k0 in range(0, at.depth, DEPTH):
         count = min(DEPTH, at.depth - k0)
@@ -370,11 +375,14 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
             widened = count - count  # no constant: that would be compiled for by itself
             for p in range(p0, p1):
                 slot, at_pass = (p - p0) * n[TILE_ACROSS] + q, p * passes + k0 // DEPTH
-                c = at.sums + slot * tile
+                c, begin = at.sums + slot * tile, at.starts + (p - p0) * tile
                 a = at.values + 4 * at.rows * (p * at.depth + k0)
                 reach = float_at(n[PASS_NORMS] + in_room + 4 * at_pass) * norm
                 bound = double_at(at.bounds + 8 * slot)
-                met, followed = at.met + slot * tile, bound == FOLLOWED
+                met, followed, near = at.met + slot * tile, bound == FOLLOWED, reach < PARTIAL
+                direct = plainly and near and k0 + DEPTH >= at.depth and bound + reach < SAFE
+                if once and not direct:
+                    copy_bytes(c, begin, tile)
                 if not (followed or bound + reach < SAFE):
                     largest = bound if k0 == 0 else 0.0
                     bound = _tighter(at, c, bound) if largest < SAFE else bound
@@ -386,15 +394,15 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
                 # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
                 least = np.int64(byte_at(n[PASSES] + in_room + at_pass))
                 listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
-                near = reach < PARTIAL
                 if (listed or not near or followed) and byte_at(at.have_limits + p - p0) == 0:
                     limits = at.limits + 4 * at.rows * (p - p0) * DEPTH
                     call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
                     put_byte(at.have_limits + p - p0, np.uint8(1))
                 if followed:
                     widened = _follow(at, p, p - p0, k0, count, c, met, widened)
-                elif plainly and near and k0 + DEPTH >= at.depth:
-                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, c, listed)
+                elif direct:
+                    begin = begin if once else c
+                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, begin, listed)
                     put_double(at.bounds + 8 * slot, DONE)
                 elif near and not listed:
                     call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)

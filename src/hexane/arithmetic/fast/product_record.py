@@ -112,6 +112,7 @@ class _At(NamedTuple):
     column_exponents: int
     offsets: int
     sums: int
+    starts: int
     bounds: int
     limits: int
     have_limits: int
@@ -151,7 +152,8 @@ def _places(n, room, memory):
     rows, columns, panels = n[TILE_ROWS], n[TILE_COLUMNS], n[TILE_PANELS]
     tile, in_room = rows * columns, room * n[ROWS_IN_ROOM]
     sums = _up(memory)
-    bounds = sums + _up(4 * panels * n[TILE_ACROSS] * tile)
+    starts = sums + _up(4 * panels * n[TILE_ACROSS] * tile)
+    bounds = starts + _up(4 * panels * tile)
     limits = bounds + _up(8 * panels * n[TILE_ACROSS])
     have_limits = limits + _up(4 * panels * DEPTH * rows)
     every = have_limits + _up(panels)
@@ -179,6 +181,7 @@ def _places(n, room, memory):
         n[COLUMN_EXPONENTS] + room * n[COLUMNS_IN_ROOM],
         n[OFFSETS],
         sums,
+        starts,
         bounds,
         limits,
         have_limits,

@@ -19,7 +19,7 @@ from hexane.rounding import align
 
 SHAPES = {
     "avx512": VectorShape(lanes=16, rows=12, vectors=2, masked=True, converts=True),
-    "avx2": VectorShape(lanes=8, rows=6, vectors=2, converts=True),
+    "avx2": VectorShape(lanes=8, rows=6, vectors=2, converts=True, cuts=True),
     "neon": VectorShape(lanes=4, rows=6, vectors=4, converts=True),
     "generic": VectorShape(lanes=4, rows=4, vectors=2),
 }

@@ -13,12 +13,19 @@ drop a product in this tile and those that must be tested, one compare per vecto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
-from hexane.arithmetic.fast import vector_depthwise, vector_follow, vector_operands, vector_planar, vector_winograd
+from hexane.arithmetic.fast import (
+    vector_depthwise,
+    vector_follow,
+    vector_operands,
+    vector_planar,
+    vector_split,
+    vector_winograd,
+)
 from hexane.arithmetic.fast.vector_parts import (
-    ALL_ZERO,
-    DROP_SUM,
     I32,
     I64,
     MAGIC32,
@@ -81,9 +88,11 @@ class _Builder:
         )
 
     def loop(
-        self, before: ir.Block, start: list[ir.Value], indices: ir.Value, count: ir.Value, test: bool
+        self, before: ir.Block, start: list[ir.Value], vectors: Sequence[int], *, test: bool
     ) -> tuple[ir.Block, list[ir.Value]]:
-        """A loop over `count` listed k; gives the block after it and the accumulators there."""
+        """A loop over the listed k for some vectors of each row, whose accumulators `start` has row by row; gives the
+        block after it and the accumulators there."""
+        indices, count = (self.tested, self.n_tested) if test else (self.plain, self.n_plain)
         body, after = (self.function.append_basic_block() for _ in range(2))
         builder = ir.IRBuilder(before)
         builder.cbranch(builder.icmp_signed(">", count, ir.Constant(I64, 0)), body, after)
@@ -100,7 +109,7 @@ class _Builder:
         a, t = builder.gep(self.a, [first]), builder.gep(self.t, [first])
         b = builder.gep(self.b, [builder.mul(k, ir.Constant(I64, self.stride))])
         w = []
-        for v in range(self.vectors):
+        for v in vectors:
             pointer = builder.bitcast(builder.gep(b, [ir.Constant(I64, v * self.lanes)]), self.vector.as_pointer())
             w.append(load(builder, pointer, 4))
         zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * self.lanes)
@@ -110,8 +119,8 @@ class _Builder:
             place = [ir.Constant(I64, row)]
             x = splat(builder, builder.load(builder.gep(a, place)), self.lanes)
             limit = splat(builder, builder.load(builder.gep(t, place)), self.lanes) if test else None
-            for v in range(self.vectors):
-                old = phis[row * self.vectors + v]
+            for v in range(len(vectors)):
+                old = phis[row * len(vectors) + v]
                 if test and self.masked:
                     new = builder.call(self.fma, [x, w[v], old])
                     new = builder.select(builder.fcmp_ordered(">=", magnitude[v], limit), new, old)
@@ -136,10 +145,18 @@ class _Builder:
         return after, merged
 
     def products(self, block: ir.Block) -> tuple[ir.IRBuilder, list[ir.Value]]:
-        """Both loops; gives a builder behind them and the accumulators."""
+        """All loops; gives a builder behind them and the accumulators.
+
+        Without masks what a test needs has no room in the registers beside all accumulators: a loop for each vector.
+        """
+        every = range(self.vectors)
         accumulators: list[ir.Value] = [self.magic] * (self.rows * self.vectors)
-        block, accumulators = self.loop(block, accumulators, self.plain, self.n_plain, test=False)
-        block, accumulators = self.loop(block, accumulators, self.tested, self.n_tested, test=True)
+        block, accumulators = self.loop(block, accumulators, every, test=False)
+        for some in [every] if self.masked else [[v] for v in every]:
+            places = [row * self.vectors + v for row in range(self.rows) for v in some]
+            block, ends = self.loop(block, [accumulators[i] for i in places], some, test=True)
+            for i, end in zip(places, ends, strict=True):
+                accumulators[i] = end
         return ir.IRBuilder(block), accumulators
 
     def total(self, builder: ir.IRBuilder, row: int, v: int, accumulator: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -232,61 +249,6 @@ def build_gather(module: ir.Module, shape: VectorShape) -> None:
     builder.ret_void()
 
 
-def build_split(module: ir.Module, shape: VectorShape) -> None:
-    """split(a, b, first, n, plain, tested) -> number of plain entries + (number of tested entries << 32).
-
-    a and b hold the smallest biased exponent of every k. Lists every k in first .. first + n - 1 where a product can
-    drop as tested, where none can as plain, and leaves out those where all are zero. n > 0.
-    """
-    byte = ir.IntType(8)
-    kind = ir.FunctionType(I64, [byte.as_pointer(), byte.as_pointer(), I64, I64, I32.as_pointer(), I32.as_pointer()])
-    function = ir.Function(module, kind, "split")
-    a, b, first, n, plain, tested = function.args
-    lanes = 16 if shape.masked else 1
-    before = function.append_basic_block()
-    builder, i = loop(function, before, n, lanes)
-    n_plain, n_tested = builder.phi(I64), builder.phi(I64)
-    k = builder.add(first, i)
-    if lanes == 1:
-        integer: ir.Type = ir.IntType(32)
-        exponents = [builder.zext(load(builder, builder.gep(p, [k]), 1), integer) for p in (a, b)]
-        total = builder.add(*exponents)
-        number = builder.trunc(k, I32)
-        drops = builder.icmp_signed("<=", total, ir.Constant(I32, DROP_SUM))
-        keeps = builder.and_(builder.not_(drops), builder.icmp_signed("<", total, ir.Constant(I32, ALL_ZERO)))
-        ends = []
-        for mask, entries, counter in ((keeps, plain, n_plain), (drops, tested, n_tested)):
-            builder.store(number, builder.gep(entries, [counter])).align = 4
-            ends.append(builder.add(counter, builder.zext(mask, I64)))
-    else:
-        bytes_, integers = ir.VectorType(byte, lanes), ir.VectorType(I32, lanes)
-        flags = ir.VectorType(ir.IntType(1), lanes)
-        compress = module.declare_intrinsic(
-            "llvm.x86.avx512.mask.compress.v16i32", (), ir.FunctionType(integers, [integers, integers, flags])
-        )
-        count = module.declare_intrinsic("llvm.ctpop.i16", (), ir.FunctionType(ir.IntType(16), [ir.IntType(16)]))
-        exponents = [builder.zext(load(builder, vector_pointer(builder, p, k, bytes_), 1), integers) for p in (a, b)]
-        total = builder.add(*exponents)
-        lane = ir.Constant(integers, [ir.Constant(I32, j) for j in range(lanes)])
-        number = builder.add(splat(builder, builder.trunc(k, I32), lanes), lane)
-        inside = builder.icmp_signed("<", lane, splat(builder, builder.trunc(builder.sub(n, i), I32), lanes))
-        small = builder.icmp_signed("<=", total, constant(integers, DROP_SUM))
-        drops = builder.and_(inside, small)
-        some = builder.icmp_signed("<", total, constant(integers, ALL_ZERO))
-        keeps = builder.and_(builder.and_(inside, some), builder.not_(small))
-        ends = []
-        for mask, entries, counter in ((keeps, plain, n_plain), (drops, tested, n_tested)):
-            listed = builder.call(compress, [number, number, mask])
-            builder.store(listed, vector_pointer(builder, entries, counter, integers)).align = 4
-            ones = builder.call(count, [builder.bitcast(mask, ir.IntType(16))])
-            ends.append(builder.add(counter, builder.zext(ones, I64)))
-    builder, end = close(builder, i, n, lanes)
-    for phi, value in ((n_plain, ends[0]), (n_tested, ends[1])):
-        phi.add_incoming(ir.Constant(I64, 0), before)
-        phi.add_incoming(value, end)
-    builder.ret(builder.or_(ends[0], builder.shl(ends[1], ir.Constant(I64, 32))))
-
-
 def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> tuple[ir.Value, ir.Value]:
     """Limits for `finished`, from two int64."""
     return (
@@ -352,7 +314,7 @@ def build_module(shape: VectorShape) -> ir.Module:
     vector_follow.build(module, shape, "follow", test=True)
     vector_follow.build(module, shape, "follow_all", test=False)
     build_gather(module, shape)
-    build_split(module, shape)
+    vector_split.build(module, shape)
     build_halves(module, shape)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)

@@ -109,7 +109,7 @@ def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) ->
             before = load(builder, place, 2)
             builder.store(builder.select(builder.icmp_unsigned(sign, value, before), value, before), place).align = 2
 
-    over_line(function, n, shape, body)
+    over_line(function, n, shape, body, again=True)
     return function
 
 

@@ -56,7 +56,7 @@ def build_decode_columns(module: ir.Module, shape: VectorShape) -> None:
         store_lanes(builder, bits, values, i, 4, mask)
         store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, lanes)), exponents, i, 1, mask)
 
-    over_line(function, n, shape, body)
+    over_line(function, n, shape, body, again=True)
 
 
 def build_decode_rows(module: ir.Module) -> None:

@@ -41,6 +41,8 @@ class VectorShape:
     """Whether the processor leaves lanes of a result alone (AVX-512); else a dropped operand is made zero."""
     converts: bool = False
     """Whether the processor turns halfwords into float32 by itself."""
+    cuts: bool = False
+    """Whether it turns eight float32 into halfwords that are cut (F16C)."""
 
     @property
     def columns(self) -> int:
@@ -117,13 +119,16 @@ def for_lanes(function: ir.Function, n: ir.Value, lanes: int, body: Callable[...
     builder.ret_void()
 
 
-def over_line(function: ir.Function, n: ir.Value, shape: VectorShape, body: Callable[..., None]) -> None:
+def over_line(
+    function: ir.Function, n: ir.Value, shape: VectorShape, body: Callable[..., None], *, again: bool = False
+) -> None:
     """body(i, lanes) over range(n) as `for_lanes`; where the processor has masks, the rest of a line is one vector.
 
-    For that one body(i, lanes, mask=mask) is called, which goes with `load_lanes` and `store_lanes`.
+    For that one body(i, lanes, mask=mask) is called, which goes with `load_lanes` and `store_lanes`. again: without
+    masks an element may come twice, so that the last vector ends where the line does.
     """
     if not shape.masked:
-        for_lanes(function, n, shape.lanes, body)
+        (_to_the_end if again else for_lanes)(function, n, shape.lanes, body)
         return
     lanes = shape.lanes
     builder = ir.IRBuilder(function.append_basic_block())
@@ -136,6 +141,21 @@ def over_line(function: ir.Function, n: ir.Value, shape: VectorShape, body: Call
         body(builder, i, lanes, mask=builder.icmp_signed("<", lane, remaining))
 
     for_range(builder, whole, n, lanes, rest).ret_void()
+
+
+def _to_the_end(function: ir.Function, n: ir.Value, lanes: int, body: Callable[..., None]) -> None:
+    """`over_line` with the widest vectors that fit the line, whole ones and then the last, or else one by one."""
+    builder = ir.IRBuilder(function.append_basic_block())
+    nothing = ir.Constant(I64, 0)
+    for width in sorted({lanes, 4}, reverse=True):
+        fits = builder.icmp_signed(">=", n, ir.Constant(I64, width))
+        stop = builder.select(fits, builder.and_(n, ir.Constant(I64, -width)), nothing)
+        some = builder.and_(fits, builder.icmp_signed("<", stop, n))
+        last = builder.select(some, builder.sub(n, ir.Constant(I64, width)), n)
+        builder = for_range(builder, nothing, stop, width, partial(body, lanes=width))
+        builder = for_range(builder, last, n, width, partial(body, lanes=width))
+        n = builder.select(fits, nothing, n)
+    for_range(builder, nothing, n, 1, partial(body, lanes=1)).ret_void()
 
 
 def load_lanes(
@@ -203,6 +223,8 @@ def units_to_halves(builder: ir.IRBuilder, value: ir.Value, shape: VectorShape) 
     """
     if shape.masked and value.type.count == 16:
         return _units_to_halves_cut(builder, value)
+    if shape.cuts and value.type.count == 8:
+        return _units_to_halves_signed(builder, value)
     integers, floats = value.type, ir.VectorType(ir.FloatType(), value.type.count)
 
     def every(number: int) -> ir.Constant:
@@ -263,6 +285,29 @@ def _units_to_halves_cut(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.select(some, builder.add(bits, constant(integers, 1 << 12)), bits)
     number = builder.bitcast(bits, floats)
     return builder.call(halved, [number, TOWARDS_ZERO, constant(shorts, 0), ir.Constant(mask, -1)])
+
+
+def _units_to_halves_signed(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """`units_to_halves` where only the conversion to halfwords can cut.
+
+    Half a step of the result, 2^-11 of the power of two below the number, is added as a number: exact, or the next
+    power of two is near and what is lost lies below the cut.
+    """
+    integers, floats = value.type, ir.VectorType(ir.FloatType(), 8)
+    module = builder.module
+    sign = module.declare_intrinsic("llvm.x86.avx2.psign.d", (), ir.FunctionType(integers, [integers, integers]))
+    fma = module.declare_intrinsic("llvm.fma.v8f32", (), ir.FunctionType(floats, [floats] * 3))
+    halved = module.declare_intrinsic(
+        "llvm.x86.vcvtps2ph.256", (), ir.FunctionType(ir.VectorType(ir.IntType(16), 8), [floats, I32])
+    )
+    magnitude = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), builder.neg(value), value)
+    large = builder.sext(builder.icmp_signed(">=", magnitude, constant(integers, 1 << 24)), integers)
+    exact = builder.and_(magnitude, builder.not_(builder.and_(large, constant(integers, (1 << 7) - 1))))
+    number = builder.sitofp(builder.call(sign, [exact, value]), floats)
+    power = builder.and_(builder.bitcast(number, integers), constant(integers, -1 << 23))
+    scaled = builder.fmul(number, constant(floats, 2.0**-16))
+    rounded = builder.call(fma, [builder.bitcast(power, floats), constant(floats, 2.0**-27), scaled])
+    return builder.call(halved, [rounded, ir.Constant(I32, 3)])
 
 
 def finished(builder: ir.IRBuilder, units: ir.Value, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> ir.Value:
