@@ -44,3 +44,12 @@ def test_weights_of_more_than_four_cores_are_shown_by_the_first_four():
     text = graph_of_tasks(hexane.compile(network(), "M4"))
     parts, cores = re.search(r"weights: 0x[0-9a-f]+ bytes at (.*?), \.\.\. of (\d+) cores", text).groups()
     assert int(cores) == 16 and re.fullmatch(r"(0x[0-9a-f]+\+0x[0-9a-f]+(, )?){4}", parts)
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (1, 2), (2, 1), (3, 5)])
+def test_windows_of_more_than_one_element_are_shown(kernel):
+    b = GraphBuilder()
+    weight = np.ones((16, 16, *kernel), np.float16)
+    b.output(b.conv(x=b.input("x", (1, 16, 8, 8), "fp16"), weight=weight, pad_type="valid"))
+    shown = re.findall(r"window (\d+)x(\d+)", graph_of_tasks(hexane.compile(b.graph)))
+    assert [tuple(map(int, pair)) for pair in shown] == [kernel] * (kernel != (1, 1))
