@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
+from dataclasses import replace as of_any
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -26,18 +27,47 @@ def slot_init(cls: type[T]) -> type[T]:
 
     Raises TypeError for a class without slots, and for a field that is not simply a parameter of ``__init__``.
     """
-    names: dict[str, Any] = {}
-    parameters, writes = ["self"], []
+    setters: dict[str, Any] = {}
     for field in fields(cls):  # type: ignore[arg-type]
-        if not hasattr(cls.__dict__.get(field.name), "__set__") or not _is_plain(field):
+        slot = cls.__dict__.get(field.name)
+        if not hasattr(slot, "__set__") or not _is_plain(field):
             raise TypeError(f"{cls.__name__}.{field.name} is no plain field in a slot")
-        names[f"set_{field.name}"] = cls.__dict__[field.name].__set__
+        setters[f"set_{field.name}"] = slot.__set__  # type: ignore[union-attr]
+    return _initialised(cls, "set_{0}(self, {0})", setters)
+
+
+def dict_init(cls: type[T]) -> type[T]:
+    """The same of a class without slots, whose fields go into the instance's dictionary.
+
+    Raises TypeError for a field that is not simply a parameter of ``__init__``.
+    """
+    for field in fields(cls):  # type: ignore[arg-type]
+        if not _is_plain(field):
+            raise TypeError(f"{cls.__name__}.{field.name} is no plain field")
+    return _initialised(cls, "own['{0}'] = {0}", {}, "own = self.__dict__")
+
+
+def replace(record: T, **changes: Any) -> T:
+    """``dataclasses.replace``, quicker for a class of this module's."""
+    own: Callable[..., T] | None = getattr(record, "__replace__", None)
+    return of_any(record, **changes) if own is None else own(**changes)  # type: ignore[type-var]
+
+
+def _initialised(cls: type[T], write: str, names: dict[str, Any], *first: str) -> type[T]:
+    """The class with a ``__replace__``, and an ``__init__`` that does ``write`` for each field behind ``first``."""
+    names["SAME"] = MISSING
+    parameters, writes, same = ["self"], list(first), []
+    for field in fields(cls):  # type: ignore[arg-type]
         names[f"default_{field.name}"] = field.default
         parameters.append(field.name if field.default is MISSING else f"{field.name}=default_{field.name}")
-        writes.append(f"set_{field.name}(self, {field.name})")
+        writes.append(write.format(field.name))
+        same.append(f"self.{field.name} if {field.name} is SAME else {field.name}")
     if hasattr(cls, "__post_init__"):
         writes.append("self.__post_init__()")
+    given = ", ".join(f"{field.name}=SAME" for field in fields(cls))  # type: ignore[arg-type]
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(writes), names)
+    exec(f"def __replace__(self, *, {given}):\n return self.__class__({', '.join(same)})", names)
+    cls.__replace__ = names["__replace__"]  # type: ignore[attr-defined]
     initialiser: Callable[..., None] = names["__init__"]
     initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
     initialiser.__annotations__ = dict(cls.__init__.__annotations__)

@@ -6,10 +6,10 @@ number up in the table of the target's generation. Nothing here knows a register
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Flag, IntFlag, StrEnum, auto
 
-from hexane.frozen import slot_init
+from hexane.frozen import dict_init, replace, slot_init
 
 
 class Word(StrEnum):
@@ -206,6 +206,7 @@ class KernelWindow:
 PIXEL = KernelWindow()
 
 
+@dict_init
 @dataclass(frozen=True)
 class KernelFormat:
     """Coding of a kernel stream; ``computed`` is a kernel that an earlier task or the caller wrote."""
@@ -232,6 +233,8 @@ class After(Flag):
     ``NE_SOURCE`` to ``PE_RESULT``: it touches that region of the task that the unit ran last. ``FOLLOWS_*``: the task
     runs patch by patch behind the one before. ``STAGED``: the task before left it through a staging pair.
     """
+
+    __hash__ = object.__hash__  # of an only instance
 
     NOTHING = 0
     NE_SOURCE = auto()

@@ -33,7 +33,7 @@ from hexane.codegen.operations import (
     WriteHint,
     Writes,
 )
-from hexane.frozen import slot_init
+from hexane.frozen import dict_init, slot_init
 from hexane.isa import channels
 
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
@@ -194,6 +194,7 @@ class Destination(NamedTuple):
 NO_OPERAND, NO_DESTINATION = Operand(), Destination()
 
 
+@dict_init
 @dataclass(eq=False, frozen=True)
 class Plan:
     """One task. Defaults are the values of a register that the task has no use for; a plan equals itself alone.

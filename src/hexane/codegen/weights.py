@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.codegen.operations import Element, KernelFormat
 from hexane.codegen.plan import Plan
+from hexane.frozen import dict_init
 from hexane.kernels import KernelLayout, PackedKernel, pack
 from hexane.lowering.weights import Stream
 from hexane.rounding import ceil_div
@@ -16,6 +17,7 @@ PALETTE_HEAD = 17
 """Halfwords of each lane's share that a palette's head and a row of scales take at most, beside the indices."""
 
 
+@dict_init
 @dataclass(frozen=True, eq=False)
 class Weights:
     """fp16 values [O, ...] and, where the engine is to stream something smaller, that (in the same shape)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from hexane.chips import Chip
 from hexane.cost.units import FURTHER_TASK_US, LayerCost, Numbers, OperatingPoint, larger, layer_cost
 from hexane.cost.work import Layer, Work
-from hexane.frozen import slot_init
+from hexane.frozen import replace, slot_init
 
 TILE_BYTES = 1024 * 1024
 SMALL_BYTES = 32 * 1024

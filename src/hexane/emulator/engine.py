@@ -8,7 +8,7 @@ whole tensors in the right order, with their L2 regions checked for room and ove
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import EngineTask, understand
 from hexane.emulator.trace import Computation, TaskReport, TraceReport
 from hexane.emulator.work import UnitWork
+from hexane.frozen import dict_init, replace
 from hexane.isa.channels import SCRATCH
 from hexane.rounding import align
 
@@ -267,6 +268,7 @@ class Blocks:
     logical: Callable[[np.ndarray], np.ndarray]
 
 
+@dict_init
 @dataclass(frozen=True)
 class OperandReader:
     """Reader of an operand, and the memory that it may read from for as long as the task runs.

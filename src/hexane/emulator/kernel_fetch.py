@@ -16,6 +16,7 @@ from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
+from hexane.frozen import dict_init
 from hexane.isa.roles import STREAMS
 from hexane.kernels import KernelLayout, KernelStreams, Streams, layout_from, side_table, unpack
 from hexane.kernels.layout import TABLE_BYTES
@@ -31,6 +32,7 @@ def _nowhere() -> WindowPlaces | None:
     return None
 
 
+@dict_init
 @dataclass(frozen=True)
 class Fetched:
     """A task's kernel: constant, or to be read anew in every run because a task or the host writes it.

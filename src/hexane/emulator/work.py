@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hexane.frozen import dict_init
+
 if TYPE_CHECKING:
     from hexane.arithmetic.convolution_results import ConvolutionCall
     from hexane.arithmetic.fast.jobs import CompiledJob
@@ -43,6 +45,7 @@ def _no_job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
     return None
 
 
+@dict_init
 @dataclass(frozen=True)
 class UnitWork:
     """One task's computation; everything that its registers ask for has been checked.

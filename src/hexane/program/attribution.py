@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
+from hexane.frozen import dict_init, replace
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
 from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hexane.program.segment import Segment
 
 
+@dict_init
 @dataclass(frozen=True)
 class OpPlace:
     """An op of the compiled program: the number of its segment, its value's name, and how errors call it.

@@ -5,7 +5,7 @@ Source: docs/reference/engine-h13.md 7.6, 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from hexane.codegen.operations import MAC_CONV, Element, KernelWindow
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import dict_init, replace
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align, ceil_div
@@ -96,6 +97,7 @@ def channel_blocks(
     return blocks if transposed else blocks[::-1]
 
 
+@dict_init
 @dataclass(frozen=True, eq=False)
 class Convolution:
     """A convolution of a whole tensor: operands, weights [O, I, kh, kw], and what stands around the sums.

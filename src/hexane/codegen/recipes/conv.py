@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 7.6, 8.1, 9.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -30,6 +29,7 @@ from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only,
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.groups import is_loop

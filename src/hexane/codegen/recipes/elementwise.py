@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from hexane.codegen.plan import OWN_DMA, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import follows
 from hexane.rounding import align
 

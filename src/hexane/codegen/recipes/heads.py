@@ -241,10 +241,10 @@ class _Around:
             self._grouped(head, count)
             return
         for i in range(count):
-            self._scores(head + i, replace(self.first, base=self.first.base + i * self.row))
+            self._scores(head + i, self.first.at(self.first.base + i * self.row))
         region = self._weights(count)
         for i in range(count):
-            self._result(head + i, replace(region, base=region.base + i * self.row), last=i == count - 1)
+            self._result(head + i, region.at(region.base + i * self.row), last=i == count - 1)
 
     def _grouped(self, head: int, count: int) -> None:
         """The same with one product for all heads before the softmax, and one behind it."""
@@ -287,7 +287,7 @@ class _Around:
             plan = plan.reading(dma=self.q.walk(max(2, plan.groups), head))
             plan, _ = tasks.ne_source(self.fragment.target, plan, self.end)
             return plan
-        columns = replace(self.columns, base=head * self.columns.row)
+        columns = self.columns.at(head * self.columns.row)
         if plan.groups > 1:
             columns = replace(columns, group=self.columns.row)
         return tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
@@ -317,7 +317,7 @@ class _Around:
             plan = tasks.choose_shape(self.fragment.target, plan)
             plan = self._of_queries(plan, head)
             self.begun = True
-            self.fragment.stay(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
+            self.fragment.stay(plan, region.at(region.base + first * self.line), after=After.NOTHING)
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
@@ -369,8 +369,8 @@ class _Around:
             half = ceil_div(n, 2)
             plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
             plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
-            plan = plan.against(region=replace(region, base=region.base + (n - half) * self.line))
-            region, n = replace(spare, base=spare.base + at * self.line), half
+            plan = plan.against(region=region.at(region.base + (n - half) * self.line))
+            region, n = spare.at(spare.base + at * self.line), half
             plan = tasks.stays(plan, region, after=After.NOTHING)
             plan = plan.inferred("halves of the keys compared in L2")
             plans.append(plan)
