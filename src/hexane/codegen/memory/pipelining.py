@@ -42,7 +42,7 @@ time of element-wise work is off (docs/timing-error.md, held out). A thinner gai
 
 Pair = tuple[Plan, Plan]
 Price = Callable[[Sequence[Plan]], float]
-"""Microseconds of tasks one after the other."""
+"""Microseconds of tasks one after the other, in whatever patches they go."""
 
 
 @dataclass
@@ -60,8 +60,7 @@ class PairPolicy:
         if key not in self._known:
             first, second = _in_l2(leader), _in_l2(follower)
             behind = second.but(reads=Reads(SourceType.RESIDENT, FOLLOWS[leader.unit]))
-            us = min(map(self.price, _in_patches(first, behind)))
-            self._known[key] = _gains((first, second), us, self.price)
+            self._known[key] = _gains((first, second), (first, behind), self.price)
         return self._known[key]
 
 
@@ -73,10 +72,9 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.reads.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
-            pairs = list(_locked(leader, follower, i, locks.limits))
-            prices = [locks.price(pair) for pair in pairs]
-            if pairs and _gains((leader, follower), min(prices), locks.price):
-                plans[i - 1 : i + 1] = pairs[prices.index(min(prices))]
+            pair = next(_locked(leader, follower, i, locks.limits), None)
+            if pair is not None and _gains((leader, follower), pair, locks.price):
+                plans[i - 1 : i + 1] = pair
                 count += 1
                 free = False
                 continue
@@ -84,8 +82,8 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     return count
 
 
-def _gains(apart: Pair, pair_us: float, price: Price) -> bool:
-    return pair_us * (1.0 if is_shown(*apart) else UNSHOWN) < price(apart)
+def _gains(apart: Pair, locked: Pair, price: Price) -> bool:
+    return price(locked) * (1.0 if is_shown(*apart) else UNSHOWN) < price(apart)
 
 
 def is_shown(leader: Plan, follower: Plan) -> bool:
