@@ -76,6 +76,11 @@ class Value:
         return [user for user in self._uses if isinstance(user, Op)]
 
     @property
+    def neighbours(self) -> list[Op]:
+        """The op that makes this value, if one does, and those that take it."""
+        return self.users if self.op is None else [self.op, *self.users]
+
+    @property
     def is_output(self) -> bool:
         """True where some block returns this value."""
         return any(isinstance(user, Block) for user in self._uses)
@@ -118,6 +123,7 @@ class Op:
     """
 
     __slots__ = (
+        "_flat",
         "_inputs",
         "_next",
         "_previous",
@@ -153,6 +159,7 @@ class Op:
         self.attributes: dict[str, Any] = attributes or {}
         self.outputs: tuple[Value, ...] = ()
         self.block: Block | None = None
+        self._flat: tuple[Value, ...] | None = None
         self._inputs: dict[str, Any] = {}
         self.inputs: Mapping[str, Any] = MappingProxyType(self._inputs)
         self._previous: Op | None = None
@@ -171,13 +178,9 @@ class Op:
 
     def operands(self) -> Iterator[Value]:
         """Every operand value, in parameter order, tuples flattened."""
-        flat: list[Value] = []
-        for operand in self._inputs.values():
-            if type(operand) is tuple:
-                flat += operand
-            else:
-                flat.append(operand)
-        return iter(flat)
+        if self._flat is None:
+            self._flat = tuple([value for operand in self._inputs.values() for value in values_of(operand)])
+        return iter(self._flat)
 
     def set_input(self, param: str, operand: Any) -> None:
         """Give parameter ``param`` the operand (a Value or a tuple of Values), in place of what it had."""
@@ -191,11 +194,13 @@ class Op:
             value._use(self)
         old = self._inputs.get(param)
         self._inputs[param] = operand
+        self._flat = None
         if old is not None:
             for value in values_of(old):
                 value._unuse(self)
 
     def remove_input(self, param: str) -> None:
+        self._flat = None
         for value in values_of(self._inputs.pop(param)):
             value._unuse(self)
 
@@ -315,6 +320,9 @@ class OpList:
 
 class Block:
     """A straight run of ops with inputs and outputs; the body of a function, or of a ``cond`` or ``while_loop``."""
+
+    opset: str | None = None
+    """That of its ops which have none of their own; None: as the block around it."""
 
     def __init__(self, inputs: Iterable[Value] = ()) -> None:
         self._inputs: list[Value] = []
@@ -437,6 +445,8 @@ class Names:
 
 class Function(Block):
     """A named block with an op set (``ios15`` .. ``ios18``) and attributes."""
+
+    opset: str
 
     def __init__(self, name: str, inputs: Iterable[Value] = (), *, opset: str = "ios18") -> None:
         super().__init__(inputs)

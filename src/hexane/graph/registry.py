@@ -323,9 +323,8 @@ def opset_of(operation: Op) -> str:
         return operation.opset
     block = operation.block
     while block is not None:
-        opset: str | None = getattr(block, "opset", None)
-        if opset is not None:
-            return opset
+        if block.opset is not None:
+            return block.opset
         block = block.owner.block if block.owner is not None else None
     return "ios18"
 

@@ -8,6 +8,8 @@ from enum import Flag, auto
 class Trait(Flag):
     """Facts about an op that hold for all its operands and parameters."""
 
+    __hash__ = object.__hash__  # of an only instance; an enumeration's own is a call of Python's
+
     ELEMENTWISE = auto()
     """Each element of the result depends on the elements at its place alone; operands broadcast, axes mean nothing."""
     SAME_VALUES = auto()
