@@ -14,7 +14,7 @@ from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.passes.attention import operands_of_attention, square_up
 from hexane.passes.column_ops import ColumnWriter, back
 from hexane.passes.column_price import SUMS, is_cheaper_turned
-from hexane.passes.column_relations import Analysis, images_of, relation
+from hexane.passes.column_relations import Analysis, Relation, images_of, relation
 from hexane.passes.rewriting import hand_down
 
 if TYPE_CHECKING:
@@ -39,20 +39,27 @@ def features_as_channels(function: Function, compilation: Compilation) -> int:
 
 
 def _kinds(function: Function, compilation: Compilation) -> Analysis:
-    """Values with a transposed view, and its kind: from products on, forwards and backwards until nothing changes."""
+    """Values with a transposed view, and its kind: from products on, forwards and backwards until nothing changes.
+
+    An op is looked at again when one of its values has got a kind.
+    """
     analysis = Analysis(compilation, operands_of_attention(function, compilation))
     ops = list(function.ops)
+    relations: dict[Op, Relation | None] = {}
     for _ in range(MOST_SWEEPS):
-        before = len(analysis.kinds)
         for op in (*ops, *reversed(ops)):
-            kinds = relation(op, analysis)
-            if kinds is not None:
-                for value, kind in kinds.items():
-                    analysis.kinds.setdefault(value, kind)
-        if len(analysis.kinds) == before:
+            if op in relations:
+                continue
+            kinds = relations[op] = relation(op, analysis)
+            for value, kind in (kinds or {}).items():
+                if value not in analysis.kinds:
+                    analysis.kinds[value] = kind
+                    for neighbour in value.neighbours:
+                        relations.pop(neighbour, None)
+        if len(relations) == len(ops):
             break
     for op in ops:
-        kinds = relation(op, analysis)
+        kinds = relations[op] if op in relations else relation(op, analysis)
         if kinds is not None and all(analysis.kinds.get(value) is kind for value, kind in kinds.items()):
             analysis.ops[op] = kinds
     return analysis
