@@ -292,7 +292,10 @@ class FieldWriter:
             elif not value:
                 continue
             else:
-                at, part = parts.get(item) or self.remember(parts, item)
+                try:
+                    at, part = parts[item]
+                except KeyError:
+                    at, part = self.remember(parts, item)
             words[at] |= part
 
     def real(self, item: tuple[str, Value]) -> Part:

@@ -28,7 +28,8 @@ class Registers:
         self.linked = not self.roles.family.packed
         """H13: channels and links stand in the header, every register is written."""
         self.values = self.roles.values(descriptor)
-        self._index, self._row, self._more = self.values.plan.index, self.values.row, self.values.more
+        self._plan, self._row, self._more = self.values.plan, self.values.row, self.values.more
+        self._index = self._plan.index
         self._fields, self._channels = self.roles.fields, self.roles.channels
 
     def __getitem__(self, name: str) -> int:
@@ -37,7 +38,9 @@ class Registers:
 
     def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """The values of two or more names."""
-        return self.values.several(names)
+        if self._more and not self._more.keys().isdisjoint(names):
+            return tuple(self[name] for name in names)
+        return self._plan.picker(names)(self._row)
 
     @property
     def limits(self) -> chips.Generation:

@@ -29,12 +29,6 @@ class Numbers(Mapping[str, int]):
         at = self.plan.index.get(name)
         return self.more.get(name, 0) if at is None else self.row[at]
 
-    def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """The values of two or more names."""
-        if self.more and not self.more.keys().isdisjoint(names):
-            return tuple(self[name] for name in names)
-        return self.plan.picker(names)(self.row)
-
     def __iter__(self) -> Iterator[str]:
         """The names of the plan, where there are more in the order of the words."""
         if not self.more:
@@ -76,10 +70,10 @@ class FieldPlan:
     def __call__(self, words: Any) -> Numbers:
         array = self._array(words, "u4")
         row = (array[self._at] >> self._shifts & self._limits).tolist() + self._known
-        rare = array & self._rare
-        if not rare.any():
+        places = (array & self._rare).nonzero()[0].tolist()
+        if not places:
             return Numbers(self, row, {})
-        rows = [row for at in rare.nonzero()[0].tolist() for row in self._rows[at]]
+        rows = [row for at in places for row in self._rows[at]]
         return Numbers(self, row, {f.name: value for f in rows if (value := words[f.at] >> f.shift & f.limit)})
 
     def picker(self, names: tuple[str, ...]) -> Callable[[list[int]], tuple[int, ...]]:
