@@ -10,7 +10,8 @@ from inspect import signature
 
 import pytest
 
-from hexane.frozen import WithCache, slot_init
+from hexane import frozen
+from hexane.frozen import WithCache, dict_init, slot_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,47 @@ def test_what_has_no_plain_slots_is_refused():
     for kind in (Open, Made):
         with pytest.raises(TypeError, match=r"rows is no plain field in a slot"):
             slot_init(kind)
+
+
+@dict_init
+@dataclass(frozen=True)
+class Wide:
+    rows: int
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        vars(self)["columns"] = self.columns or self.rows
+
+
+def test_fields_in_a_dictionary_are_written_and_frozen_too():
+    wide = Wide(3)
+    with pytest.raises(FrozenInstanceError):
+        wide.rows = 4  # type: ignore[misc]
+    assert (wide.rows, wide.columns) == (3, 3) and Wide(rows=3, columns=3) == wide
+    with pytest.raises(TypeError):
+        Wide()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("record", [Quick(3), Wide(3), Cached(3)], ids=lambda record: type(record).__name__)
+def test_a_changed_copy_is_that_of_dataclasses(record):
+    assert frozen.replace(record, rows=4) == replace(record, rows=4)
+    assert frozen.replace(record) == record
+    with pytest.raises(TypeError):
+        frozen.replace(record, other=4)
+
+
+def test_a_changed_copy_of_any_dataclass():
+    @dataclass
+    class Plain:
+        rows: int = 0
+
+    assert frozen.replace(Plain(), rows=4) == Plain(4)
+
+
+def test_what_is_no_parameter_is_refused_in_a_dictionary():
+    @dataclass(frozen=True)
+    class Open:
+        rows: list[int] = field(default_factory=list)
+
+    with pytest.raises(TypeError, match="rows is no plain field"):
+        dict_init(Open)
