@@ -64,9 +64,9 @@ def _initialised(cls: type[T], write: str, names: dict[str, Any], *first: str) -
         same.append(f"self.{field.name} if {field.name} is SAME else {field.name}")
     if hasattr(cls, "__post_init__"):
         writes.append("self.__post_init__()")
-    given = ", ".join(f"{field.name}=SAME" for field in fields(cls))  # type: ignore[arg-type]
+    keywords = ", ".join(f"{field.name}=SAME" for field in fields(cls))  # type: ignore[arg-type]
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(writes), names)
-    exec(f"def __replace__(self, *, {given}):\n return self.__class__({', '.join(same)})", names)
+    exec(f"def __replace__(self, *, {keywords}):\n return self.__class__({', '.join(same)})", names)
     cls.__replace__ = names["__replace__"]  # type: ignore[attr-defined]
     initialiser: Callable[..., None] = names["__init__"]
     initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
