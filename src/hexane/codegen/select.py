@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
+from hexane.chips.operations import REFUSED, support
 from hexane.codegen import batches
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -16,6 +17,7 @@ from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
+from hexane.graph.ops.onnx_foreign import FOREIGN, reason_on_host
 from hexane.passes.resampling import MOST_WEIGHTS, RESIZES
 
 if TYPE_CHECKING:
@@ -131,7 +133,9 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     if inferred is not None and not strict:
         return inferred
     code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
-    reason = LEFT_WHOLE.get(op.type, f"the engine has no {op.type}")
+    refused = support(op.type, context.chip).verdict == REFUSED
+    nothing = f"the engine has no {op.type}" if refused else f"hexane has no tasks for this form of {op.type}"
+    reason = reason_on_host(op) if op.type == FOREIGN else LEFT_WHOLE.get(op.type, nothing)
     raise UnsupportedError("; ".join(reasons) or reason, where=op.describe(), code=code)
 
 

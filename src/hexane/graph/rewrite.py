@@ -101,6 +101,21 @@ def remove_dead(block: Block) -> int:
     return count
 
 
+def live_ops(block: Block) -> list[Op]:
+    """Ops on which a result of the block or a state depends: those that `remove_dead` keeps, the block as it is."""
+    needed: set[Value] = set(block.outputs)
+    live = []
+    for op in reversed(block.ops):
+        if needed.isdisjoint(op.outputs) and not writes(op):
+            continue
+        for part in (op, *(inner for inside in op.blocks for inner in inside.walk())):
+            needed.update(part.operands())
+        for inside in op.blocks:
+            needed.update(inside.outputs)
+        live.append(op)
+    return live[::-1]
+
+
 def _release(op: Op) -> None:
     """Let go of everything that an op's inner blocks use."""
     for block in op.blocks:

@@ -14,7 +14,9 @@ from hexane.chips import Evidence
 from hexane.frozen import dict_init, replace
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
+from hexane.graph.rewrite import live_ops
 from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
+from hexane.program.segment import HOST
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph, Op
@@ -27,18 +29,23 @@ class OpPlace:
     """An op of the compiled program: the number of its segment, its value's name, and how errors call it.
 
     ``evidence``: the weakest mark of it and of all ops of the program between the operands of the network's op and its
-    result; APPLE where none is weaker.
+    result; APPLE where none is weaker. ``held_back``: of those ops, one that the host computes (a bare change of dtype
+    aside) while this one is on the engine.
     """
 
     segment: int
     name: str
     label: str
     evidence: Evidence = Evidence.APPLE
+    held_back: OpPlace | None = None
 
 
 def visible_ops(graph: Graph) -> list[Op]:
-    """Ops of the function that runs that have a result; those inside blocks belong to the op that holds them."""
-    return [op for op in graph.main.ops if op.outputs]
+    """Ops of the function that runs whose results a result of the network or a state depends on.
+
+    Those inside blocks belong to the op that holds them.
+    """
+    return [op for op in live_ops(graph.main) if op.outputs]
 
 
 def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
@@ -63,11 +70,19 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     places = {name: compiled[other] for name, other in stands_for.items()}
     inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
+    left = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
+    on_host = {op for name, op in makers.items() if name in left and not has(op, SAME_VALUES)}
     answers: dict[Op, Op | None] = {}
+    of_host: dict[Op, Op | None] = {}
     for name, place in places.items():
         maker = makers.get(name if name in makers else place.name)
         if place.label in inferred or (maker is not None and ways.first(maker, doubted.__contains__, answers)):
-            places[name] = replace(place, evidence=Evidence.INFERRED)
+            place = replace(place, evidence=Evidence.INFERRED)
+        if maker is not None and segments[place.segment].kind != HOST:
+            part = ways.first(maker, on_host.__contains__, of_host)
+            if part is not None:
+                place = replace(place, held_back=compiled[part.outputs[0].name])
+        places[name] = place
     return places
 
 

@@ -79,6 +79,12 @@ def instead_of(op_type: str) -> str:
     return INSTEAD.get(op_type, "write it with ops that the engine has, or end the engine part before it")
 
 
+def instead_of_foreign(kind: str) -> str:
+    """Advice in place of a node that only onnxruntime runs."""
+    quantised = "; use the form that is not quantised at run time" if "Dynamic" in kind else ""
+    return f"write it with ops of the standard set, or end the engine part before it{quantised}"
+
+
 def answer_to(code: str, op_type: str) -> str:
     """Advice on a refusal of the code generator: by the error's code, and by the op where it has no other."""
     has_substitute = op_type in INSTEAD and code in (Reason.COMPUTED, Reason.BATCH, Reason.LAYOUT)

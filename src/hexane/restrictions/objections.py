@@ -15,12 +15,12 @@ from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
-from hexane.graph.ops.onnx_foreign import CONTROL, kind_of
+from hexane.graph.ops.onnx_foreign import CONTROL, FOREIGN, kind_of, reason_on_host
 from hexane.graph.registry import has
 from hexane.graph.traits import CONVOLVES, POOLS
 from hexane.graph.types import FLOATS, INTS, STRINGS, TensorType
 from hexane.graph.whole import inner
-from hexane.restrictions.advice import instead_of
+from hexane.restrictions.advice import instead_of, instead_of_foreign
 from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
 from hexane.restrictions.reports import PublishedReport, wrong
 from hexane.restrictions.rule import RULES, Words, limit
@@ -83,6 +83,8 @@ def placed_by_apple(op: Op, chip: Chip) -> OpPlacement:
     """
     if op.inside is not None:
         return placed_by_apple(inner(op), chip)
+    if op.type == FOREIGN:
+        return OpPlacement("host", reason_on_host(op), Evidence.INFERRED, instead_of_foreign(kind_of(op)))
     row = support(op.type, chip)
     if row.verdict == UNKNOWN:
         return OpPlacement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)

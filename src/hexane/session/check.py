@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hexane import chips, passes
 from hexane.chips import Chip, Evidence
-from hexane.chips.operations import REFUSED, support
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.graph import html
 from hexane.graph.macs import macs_of
-from hexane.graph.ops.onnx_foreign import FOREIGN
+from hexane.graph.ops.onnx_foreign import FOREIGN, kind_of
 from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
@@ -65,7 +64,8 @@ class CheckRow:
     for chips of H13, where the report is of its program, and Apple's for the others. ``remarks`` is every rule that
     the op breaks, or breaks for some numbers. ``other`` says why the other compiler leaves an op to the host that the
     one asked about has on the engine. ``node`` and ``node_type`` are the op's name and type in the file that it
-    comes from (ONNX: the node; Core ML: the operation), empty where that says nothing more.
+    comes from (ONNX: the node; Core ML: the operation), empty where that says nothing more. ``partly``: hexane's
+    program has its multiply-accumulates on the engine, and another part of it on the host.
     """
 
     name: str
@@ -84,6 +84,7 @@ class CheckRow:
     node: str = ""
     node_type: str = ""
     other: str = ""
+    partly: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,16 +117,15 @@ class CheckReport:
         """Ops and multiply-accumulates on either side, op types on the host, rows by evidence."""
         macs = sum(row.macs for row in self.rows)
         engine = [row for row in self.rows if row.place == ENGINE]
+        summed = sum(row.macs for row in self.rows if row.place == ENGINE or (self.compiled and row.partly))
         return {
             "ops": len(self.rows),
             "engine_ops": len(engine),
             "host_ops": sum(row.place == HOST for row in self.rows),
             "macs": macs,
-            "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine))
-            if self.known
-            else None,
+            "macs_on_engine": share_on_engine(summed, macs, len(self.rows) - len(engine)) if self.known else None,
             "apple_macs": sum(row.macs for row in self.rows if row.apple == ENGINE),
-            "hexane_macs": sum(row.macs for row in self.rows if row.hexane == ENGINE),
+            "hexane_macs": sum(row.macs for row in self.rows if row.partly or row.hexane == ENGINE),
             "apple_ops": sum(row.apple == ENGINE for row in self.rows) if self.known else None,
             "hexane_ops": None
             if any(row.hexane == NONE for row in self.rows)
@@ -262,8 +262,10 @@ def _report(
     rows, updates, remarks_by_op = [], _updates(graph), remarks(graph, chip, values)
     nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
     for op in visible_ops(graph):
-        ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
+        task = tasks.get(op.outputs[0].name)
+        ours = None if program is None else _as_compiled(op, task, program)
         row = _row(op, apple[op.outputs[0].name], ours, compiled)
+        row = replace(row, partly=task is not None and task.held_back is not None)
         if ENGINE in (row.apple, row.hexane):
             row = replace(row, keeps_to=_keeps_to(op))
         if op in updates:
@@ -272,7 +274,7 @@ def _report(
         row = replace(row, remarks=remarks_by_op.get(op, ()), node=node or "", node_type=kind)
         if row.advice and kind in INTEGER_SUMS:
             row = replace(row, advice=OF_INTEGER_SUMS)
-        rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
+        rows.append(replace(row, op=kind_of(op)) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
 
 
@@ -316,28 +318,17 @@ def _row(op: Op, apple: OpPlacement, ours: OpPlacement | None, compiled: bool) -
     )  # fmt: skip
 
 
-def _foreign(op: Op, row: CheckRow) -> CheckRow:
-    """A node of an ONNX file that is no op of MIL: never on an engine."""
-    kind = str(op.arg("kind"))
-    reason = f"{kind} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"
-    quantised = "; use the form that is not quantised at run time" if "Dynamic" in kind else ""
-    advice = f"write it with ops of the standard set, or end the engine part before it{quantised}"
-    ours = HOST if row.hexane == ENGINE else row.hexane
-    return replace(row, op=kind, place=HOST, reason=reason, advice=advice, apple=HOST, hexane=ours)
-
-
 def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement:
     """Segment of hexane's program that computes an op, by which rule, and how that is known."""
     if place is None:
         return OpPlacement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
+    evidence, place = place.evidence, place.held_back or place
     segment = program.segments[place.segment]
     itself = place.name == op.outputs[0].name
     reason = segment.reasons.get(place.label, segment.reason)
-    if reason == f"the engine has no {op.type}" and support(op.type, chips.get(program.chip)).verdict != REFUSED:
-        reason = f"hexane has no tasks for this form of {op.type}"
     if segment.kind == ENGINE:
         reason = reason if itself else f"computed as part of {place.label}: {reason}"
-        return OpPlacement(ENGINE, reason, place.evidence)
+        return OpPlacement(ENGINE, reason, evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
     held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it

@@ -142,3 +142,8 @@ CONTROL = frozenset(("If", "Loop", "Scan"))
 def kind_of(op: Op) -> str:
     """Name of an op where it came from: the node's type of one that only onnxruntime runs."""
     return str(op.arg("kind")) if op.type == FOREIGN else op.type
+
+
+def reason_on_host(op: Op) -> str:
+    """Why a node that only onnxruntime runs is on the host."""
+    return f"{kind_of(op)} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"

@@ -1,0 +1,71 @@
+"""What `check` says of an op is what `compile` does with it: places, reasons, and what is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+WHOSE = ("hexane", "apple")
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_ops_on_which_nothing_depends_are_no_rows_and_no_work(chip, whose):
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 32, 32), "fp16")
+    unused = b.conv(x=x, weight=np.ones((8, 16, 3, 3), np.float16), name="unused")
+    b.op("topk", x=unused, k=3, axis=1)
+    b.output(b.relu(x=x, name="y"))
+    report, program = hexane.check(b.graph, chip, as_=whose), hexane.compile(b.graph, chip, as_=whose)
+    assert [row.name for row in report.rows] == ["y"] and report.fits
+    assert report.totals["macs"] == program.stats()["macs"] == hexane.estimate(b.graph, chip, as_=whose).macs == 0
+
+
+def test_an_op_that_changes_a_state_stays():
+    b = GraphBuilder()
+    state = b.state("kept", (1, 4), "fp16")
+    b.write_state(input=state, data=b.relu(x=b.input("x", (1, 4), "fp16"), name="written"))
+    b.output(b.relu(x=b.input("z", (1, 4), "fp16"), name="y"))
+    assert [row.name for row in hexane.check(b.graph, "M1").rows] == ["written", "y"]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_an_op_of_which_the_host_computes_a_part_is_not_on_the_engine(chip):
+    b = GraphBuilder()
+    b.output(b.reduce_log_sum_exp(x=b.input("x", (2, 5, 4, 6), "fp16"), axes=[0, 1, 2, 3], name="y"))
+    program, report = hexane.compile(b.graph, chip), hexane.check(b.graph, chip, as_="hexane")
+    reasons = set(program.stats()["host_reasons"].values())
+    (row,) = report.rows
+    assert any(row.reason.endswith(reason) for reason in reasons)
+    assert row.place == "host" and row.partly and row.advice and not report.fits
+
+
+def test_products_are_counted_where_they_are_summed():
+    b = GraphBuilder()
+    x = b.input("x", (1, 1, 20000), "fp16")
+    y = b.conv(x=x, weight=np.ones((8, 1, 80), np.float16), strides=[16], pad_type="custom", pad=[32, 32])
+    y = b.conv_transpose(x=b.relu(x=y), weight=np.ones((8, 1, 16), np.float16), strides=[16], name="y")
+    b.output(y)
+    report, counts = hexane.check(b.graph, "M1"), hexane.compile(b.graph, "M1").stats()
+    assert report.fits is not bool(counts["host_ops"])
+    assert report.totals["macs_on_engine"] == counts["macs_on_engine"] == 1
+    assert report.totals["macs"] == report.totals["hexane_macs"] == counts["macs"]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b, x: b.gather(x=x, indices=b.input("i", (3,), "int32"), axis=1),
+        lambda b, x: b.reduce_argmax(x=x, axis=1),
+        lambda b, x: b.cumsum(x=x, axis=1),
+    ],
+)
+@pytest.mark.parametrize("whose", WHOSE)
+def test_the_reason_is_the_same_in_both(build, whose):
+    b = GraphBuilder()
+    b.output(build(b, b.input("x", (1, 8, 4, 4), "fp16")), name="y")
+    (row,) = hexane.check(b.graph, "M1", as_=whose).rows
+    assert list(hexane.compile(b.graph, "M1", as_=whose).stats()["host_reasons"].values()) == [row.reason]
