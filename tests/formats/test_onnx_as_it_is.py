@@ -142,6 +142,56 @@ def test_text_passes_through() -> None:
         assert row.place == "host" and "text" in row.reason and "fp16 holds" not in row.advice
 
 
+def test_text_is_moved_by_onnxruntime() -> None:
+    """A label looked up in a constant list, and text that is joined and reshaped."""
+    nodes = [
+        node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        node("Gather", ["labels", "best"], ["label"]),
+        node("Concat", ["label", "text"], ["both"], axis=0),
+        node("Reshape", ["both", "shape"], ["y"]),
+    ]
+    constants = {"labels": np.array(["cat", "dog", "bird"], object), "shape": np.int64([3, 1])}
+    model = model_of(
+        nodes,
+        [info("x", FLOAT, [1, 3]), info("text", STRING, [2])],
+        [info("label", STRING, [1]), info("y", STRING, [3, 1])],
+        constants,
+    )
+    graph, given = load_onnx(model), {"x": np.float32([[0, 2, 1]]), "text": np.array(["a", "b"], object)}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    label, y = hexane.compile(graph).run(given).values()
+    wanted = session.run(None, given)
+    assert [label.tolist(), y.tolist()] == [array.tolist() for array in wanted] == [["dog"], [["dog"], ["a"], ["b"]]]
+    report, counts = hexane.check(graph, as_="hexane"), hexane.compile(graph).stats()
+    (row,) = [row for row in report.rows if row.name == "label"]
+    assert row.reason == counts["host_reasons"]["onnx.Foreign 'label'"]
+
+
+def test_an_input_that_is_an_output_has_one_name(tmp_path: Path) -> None:
+    model = model_of(
+        [node("Relu", ["x"], ["y"]), node("Identity", ["x"], ["z"])],
+        [info("x", FLOAT, [2, 3])],
+        [*(info(name, FLOAT, [2, 3]) for name in "xyz")],
+    )
+    inputs = {"x": np.float32([[0, -2, 1], [3, -1, 5]])}
+    graph = agrees(model, inputs)
+    for ending in (".mil", ".mlpackage", ".onnx"):
+        graph.save(tmp_path / f"m{ending}")
+        again = hexane.load(tmp_path / f"m{ending}").evaluate(inputs)
+        for array, wanted in zip(again.values(), graph.evaluate(inputs).values(), strict=True):
+            np.testing.assert_array_equal(array, wanted)
+
+
+def test_a_product_of_no_terms_is_zero() -> None:
+    model = model_of(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [info("x", FLOAT, [2, 0])],
+        [info("y", FLOAT, [2, 4])],
+        {"w": np.zeros((0, 4), np.float32)},
+    )
+    agrees(model, {"x": np.zeros((2, 0), np.float32)})
+
+
 def test_arrays_say_their_shapes(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((5, 3, 16)))
     np.savez(tmp_path / "all.npz", x=np.zeros((1, 3, 8)), m=np.zeros((2, 2)))

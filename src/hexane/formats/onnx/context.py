@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.compositions import Composer, Refused
-from hexane.formats.operands import Operand
+from hexane.formats.operands import Operand, type_of
 from hexane.graph import Value
 from hexane.graph.types import TensorType
 
@@ -66,6 +66,12 @@ class NodeContext(Composer):
     def inputs(self) -> list[Operand]:
         """All inputs, none of which may be left out."""
         return [self.need(index) for index in range(len(self.node.input))]
+
+    @property
+    def takes_text(self) -> bool:
+        """True where an input is text; one that is not known, or a sequence, is none."""
+        tensors = (self.scope.seen(name) for name in self.node.input if name)
+        return any(isinstance(t, (Value, np.ndarray)) and type_of(t).dtype == "string" for t in tensors)
 
     def has(self, index: int) -> bool:
         return index < len(self.node.input) and bool(self.node.input[index])

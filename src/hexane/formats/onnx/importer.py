@@ -87,15 +87,21 @@ class Scope:
     outer: Scope | None = None
     values: dict[str, Any] = field(default_factory=dict)
 
-    def get(self, name: str, c: NodeContext) -> Any:
+    def seen(self, name: str) -> Any:
+        """What this name is in this graph or in one around it; None where it is nothing."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
-                value = scope.values[name]
-                if isinstance(value, Unknown):
-                    raise _Skipped
-                return value
+                return scope.values[name]
             scope = scope.outer
+        return None
+
+    def get(self, name: str, c: NodeContext) -> Any:
+        value = self.seen(name)
+        if isinstance(value, Unknown):
+            raise _Skipped
+        if value is not None:
+            return value
         raise FormatError(
             f"it takes {name!r}, which nothing before it makes",
             where=self.importer.file.where,
@@ -206,7 +212,7 @@ class Importer:
             )
         if isinstance(value, np.ndarray):
             value = self.folder.value(value)
-        if value.op is None or value.is_output:
+        if value.is_output or (value.op is None and value.name != name):
             value = self.builder.op("identity", x=value)
         self._label(value, name)
         self.builder.output(value)
@@ -274,7 +280,10 @@ class Importer:
                 self._foreign(c, error.message, scope, must_run=True)
                 continue
             except HexaneError as error:
-                raise type_error(error, c, self.file.where) from error
+                if not c.takes_text:
+                    raise type_error(error, c, self.file.where) from error
+                self._foreign(c, f"hexane computes no {node.op_type} of text", scope, must_run=True)
+                continue
             except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError, AttributeError) as error:
                 raise FormatError(f"{c.title} is not well-formed ({error})", where=self.file.where) from error
             self._bind(c, results, scope)

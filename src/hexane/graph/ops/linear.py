@@ -99,7 +99,7 @@ def _weight_gradient(d: Derivation) -> Formula:
 )
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """x times the transposed weight [O, K], plus bias [O]."""
-    rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1]) @ weight.astype(x.dtype, copy=False).T
+    rows = np.ascontiguousarray(x).reshape(prod(x.shape[:-1]), x.shape[-1]) @ weight.astype(x.dtype, copy=False).T
     if bias is not None:
         rows += bias.astype(x.dtype, copy=False)
     return rows.reshape(*x.shape[:-1], weight.shape[0])
