@@ -86,6 +86,13 @@ def test_no_input(tmp_path: Path, model: Path) -> None:
     assert "--random" in line
 
 
+def test_a_seed_that_is_none(tmp_path: Path, model: Path) -> None:
+    for command in ("run", "check"):
+        _refused(tmp_path, command, model, "--random", "-1", says="-1 is no seed")
+    with pytest.raises(UsageError, match="is no seed"):
+        hexane.run(model, seed=1.5)
+
+
 def test_unknown_chip(tmp_path: Path, model: Path) -> None:
     assert "M5" in _refused(tmp_path, "check", model, "--chip", "M55", says="unknown chip 'M55'")
 

@@ -13,6 +13,7 @@ from hexane.emulator.engine import Engine
 from hexane.errors import FormatError, UsageError
 from hexane.files import whole_file
 from hexane.isa.channels import SCRATCH
+from hexane.seeds import generator
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -40,9 +41,7 @@ def drawn_inputs(image: Image, seed: int) -> dict[str, np.ndarray]:
 
     Raises UsageError for a negative seed.
     """
-    if seed < 0:
-        raise UsageError(f"{seed} is no seed", where="--random", hint="a whole number from 0 on")
-    rng, arrays = np.random.default_rng(seed), {}
+    rng, arrays = generator(seed), {}
     for surface in image.inputs:
         dtype = np.dtype(surface.dtype)
         if dtype.kind == "f":

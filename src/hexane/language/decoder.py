@@ -28,6 +28,7 @@ from hexane.language.network import (
 )
 from hexane.language.sampling import Sampling
 from hexane.rounding import align
+from hexane.seeds import generator
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -227,7 +228,7 @@ class Decoder:
         length = self.context_for(needed) if context is None else context
         if needed > length + 1:  # the last token is never fed
             raise UsageError(f"{len(tokens)} tokens and {n} more do not fit a context of {length}")
-        run, random = self.start(length, chip, level), np.random.default_rng(seed)
+        run, random = self.start(length, chip, level), generator(seed)
         sampling, feed = sampling or Sampling(), tokens
         for _ in range(n):
             if sampling.temperature == 0:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane import seeds
 from hexane.errors import UsageError
 from hexane.graph.registry import has
 from hexane.graph.traits import GATHERS, RESHAPES, SAME_VALUES
@@ -37,7 +38,7 @@ def drawn_inputs(
 
     UsageError for an input of which no random value makes sense: a sampling rate.
     """
-    generator = np.random.default_rng(seed)
+    generator = seeds.generator(seed)
     arrays, how = {}, {}
     for port in ports:
         value = next((v for v in graph.main.inputs if v.name == port.name), None) if graph is not None else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.errors import UsageError
 from hexane.graph.types import TensorType
+from hexane.seeds import generator
 
 Batch = Mapping[str, Any] | tuple[Any, Any]
 Piece = tuple[dict[str, np.ndarray], np.ndarray]
@@ -51,7 +52,7 @@ def pieces(batch: Batch, inputs: Mapping[str, TensorType]) -> list[Piece]:
 def indices_of(step: int, count: int, size: int, seed: int) -> np.ndarray:
     """The samples of a step: every epoch in an order of its own, its last part left out where it is too small."""
     epoch, at = divmod(step, count // size)
-    order = np.random.default_rng([seed, epoch]).permutation(count)
+    order = generator(seed, epoch).permutation(count)
     return order[at * size : (at + 1) * size]
 
 
