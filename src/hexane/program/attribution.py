@@ -70,8 +70,8 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     places = {name: compiled[other] for name, other in stands_for.items()}
     inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
-    left = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
-    on_host = {op for name, op in makers.items() if name in left and not has(op, SAME_VALUES)}
+    host_names = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
+    on_host = {op for name, op in makers.items() if name in host_names and not has(op, SAME_VALUES)}
     answers: dict[Op, Op | None] = {}
     of_host: dict[Op, Op | None] = {}
     for name, place in places.items():
