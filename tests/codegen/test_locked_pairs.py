@@ -5,7 +5,6 @@ Those that Apple's programs show are APPLE; others have to gain clearly.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -73,7 +72,7 @@ def build(function, shape=(1, 64, 24, 30)):
 
 
 def locked(program):
-    return sum(bool(plan.reads.after & LOCKED) for plans in engine_plans(program) for plan in plans)
+    return sum(bool(plan.source.after & LOCKED) for plans in engine_plans(program) for plan in plans)
 
 
 def checked(program, inputs):
@@ -124,7 +123,7 @@ def test_no_pairs_where_a_patch_is_not_enough(function):
     follower = {"difference": "sub", "many_outputs": "square", "window": "conv"}[function.__name__]
     for plans in engine_plans(program):
         for leader, plan in pairwise(plans):
-            if plan.reads.after & LOCKED and leader.unit != plan.unit:
+            if plan.source.after & LOCKED and leader.unit != plan.unit:
                 assert not (plan.op.startswith(follower) and function is difference)
                 assert plan.window.kh == 1 and (plan if leader.unit == "PE" else leader).cout <= 256
 
@@ -150,7 +149,7 @@ def square_and_mean(b, x, rng):
 def pairs_of(program):
     for plans in engine_plans(program):
         for leader, plan in pairwise(plans):
-            if plan.reads.after & LOCKED and leader.unit != plan.unit:
+            if plan.source.after & LOCKED and leader.unit != plan.unit:
                 yield leader, plan
 
 
@@ -162,7 +161,7 @@ def test_only_shown_pairs_are_apples_and_others_gain_clearly(function):
     found = list(pairs_of(program))
     assert found
     for leader, plan in found:
-        free = replace(plan, reads=replace(plan.reads, after=After.NOTHING))
+        free = plan.reading(after=After.NOTHING)
         apart, together = (price_us((leader, task), chips.get("M1")) for task in (free, plan))
         assert apart / together > (1 if is_shown(leader, plan) else UNSHOWN)
         assert (plan.evidence is Evidence.APPLE) == is_shown(leader, plan), plan.note
@@ -176,7 +175,7 @@ def test_a_thin_gain_is_none():
     checked(program, inputs)
     (plans,) = engine_plans(program)
     at = next(i for i, plan in enumerate(plans) if plan.op.startswith("square"))
-    assert plans[at + 1].cout == 1 and not plans[at + 1].reads.after & LOCKED
+    assert plans[at + 1].cout == 1 and not plans[at + 1].source.after & LOCKED
     assert plans[at].evidence is plans[at + 1].evidence is Evidence.APPLE
 
 

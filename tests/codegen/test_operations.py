@@ -1,25 +1,33 @@
-"""What a task asks of the tasks before it adds up: a further wait takes none away."""
+"""Operands of a plan say where they are and what they wait for; a change makes another plan."""
 
 from __future__ import annotations
 
 import pytest
 
-from hexane.codegen.operations import After, Reads, ResultType, SourceType, Writes
+from hexane.codegen.operations import After, ResultType, SourceType
+from hexane.codegen.plan import Plan, Region
+from hexane.codegen.tasks import by_dma, resident
 
 EACH = list(After.__members__.values())
 
 
-@pytest.mark.parametrize("before", EACH)
-@pytest.mark.parametrize("more", EACH)
-def test_waits_add_up(before: After, more: After) -> None:
-    for kind in SourceType:
-        assert Reads(kind, before).waiting(more) == Reads(kind, before | more)
-    for result in ResultType:
-        for automatic in (False, True):
-            assert Writes(result, automatic, before).waiting(more) == Writes(result, automatic, before | more)
+@pytest.mark.parametrize("after", EACH)
+def test_ways_of_a_source(after: After) -> None:
+    plan = Plan("PE", w=8)
+    for keep, type in ((True, SourceType.DMA_KEEP), (False, SourceType.DMA_STREAM)):
+        loaded = by_dma(plan, Region(64), keep=keep, after=after)
+        assert loaded.source == plan.source._replace(region=Region(64), type=type, after=after)
+        assert resident(loaded, Region(128), after).source == plan.source._replace(region=Region(128), after=after)
+    assert (plan.source.type, plan.source.after) == (SourceType.RESIDENT, After.NOTHING)
 
 
-def test_the_first_is_left_as_it_is() -> None:
-    reads, writes = Reads(after=After.NE_RESULT), Writes(after=After.PE_RESULT)
-    assert reads.waiting(After.PE_SOURCE) is not reads and writes.waiting(After.NE_SOURCE) is not writes
-    assert (reads.after, writes.after) == (After.NE_RESULT, After.PE_RESULT)
+@pytest.mark.parametrize("after", EACH)
+def test_ways_of_a_result(after: After) -> None:
+    plan = Plan("PE", w=8)
+    sent = plan.streaming(Region(64, 16), after=after)
+    assert sent.result == plan.result._replace(region=Region(64, 16), type=ResultType.DMA_STREAM, after=after)
+    buffered = sent.sending(128)
+    assert (buffered.result.region, buffered.result.automatic) == (Region(128), True)
+    assert buffered.result.after is After.NOTHING
+    assert buffered.leaving(Region(64), after=after).result == plan.result._replace(region=Region(64), after=after)
+    assert (plan.result.type, plan.result.automatic, plan.result.after) == (ResultType.STAYS, False, After.NOTHING)

@@ -44,15 +44,15 @@ def boxes_hold(plans, room=L2_BYTES):
             assert 0 <= start <= stop <= room, (i, plan.op, end.side)
             boxes[end.side] = slice(start // 16, -(-stop // 16))
             by_dma = end.dma is not None
-            if end.side != RESULT and not by_dma and plan.reads.type is not SourceType.STRIPS:
+            if end.side != RESULT and not by_dma and plan.source.type is not SourceType.STRIPS:
                 assert owner[start // 16] > 0, (i, plan.op, end.side)
         for end in operands_of(plan, i):
             by_dma = end.dma is not None
             if end.side == RESULT:
-                stays = plan.writes.type in (ResultType.STAYS, ResultType.DMA_KEEP) and not plan.writes.automatic
+                stays = plan.result.type in (ResultType.STAYS, ResultType.DMA_KEEP) and not plan.result.automatic
                 owner[boxes[end.side]] = i + 1 if stays else 0
             elif by_dma:
-                kept = end.side != SECOND and plan.reads.type is SourceType.DMA_KEEP
+                kept = end.side != SECOND and plan.source.type is SourceType.DMA_KEEP
                 owner[boxes[end.side]] = i + 1 if kept else 0
 
 
@@ -61,14 +61,14 @@ def pairs_hold(plans):
     for i, plan in enumerate(plans[1:], 1):
         before = plans[i - 1]
         if (
-            not plan.reads.after & LOCKED
+            not plan.source.after & LOCKED
             or before.unit == plan.unit
             or not (plan.note == NOTE or is_shown(before, plan))
         ):
             continue
         read = [_box(before, end) for end in operands_of(before, i - 1) if end.side != RESULT]
         made = next(_box(before, end) for end in operands_of(before, i - 1) if end.side == RESULT)
-        assert plan.source.region == before.result.region and before.writes.type is ResultType.STAYS
+        assert plan.source.region == before.result.region and before.result.type is ResultType.STAYS
         for end in operands_of(plan, i):
             box = _box(plan, end)
             if end.side == RESULT or end.passes:
@@ -270,7 +270,7 @@ def test_results_of_heads_are_channels_of_the_layer_behind():
     graph, x = heads_of_a_layer()
     rows = []
     (plans,) = engine_plans(check(graph, x, EVERYTHING, on_spills=rows.extend))
-    assert plans[-1].reads.type is SourceType.RESIDENT
+    assert plans[-1].source.type is SourceType.RESIDENT
     assert {row.why for row in rows} == {"a task reads it as its kernel"}
 
 
@@ -279,7 +279,7 @@ def test_results_of_heads_take_the_place_of_their_queries():
     graph, x = heads_of_a_layer(tokens=448)
     (plans,) = engine_plans(check(graph, x, EVERYTHING))
     products = [plan for plan in plans if plan.kernel is not None and plan.kernel.source is not None]
-    results = {p.result.region.base for p in products if p.c == 448 and p.writes.type is ResultType.STAYS}
+    results = {p.result.region.base for p in products if p.c == 448 and p.result.type is ResultType.STAYS}
     assert len(results) == 6 and results == {p.source.region.base for p in products if p.c == 64}
 
 
@@ -403,7 +403,7 @@ def test_a_growing_map_is_brought_back_once():
         program = check(builder.graph, x, Policy(room=room))
         if room == 1152 << 10:
             (plans,) = engine_plans(program)
-            assert any(plan.reads.type is SourceType.DMA_KEEP for plan in plans)
+            assert any(plan.source.type is SourceType.DMA_KEEP for plan in plans)
 
 
 def test_bands_are_not_cut_where_everything_fits():

@@ -16,19 +16,19 @@ from facts import fact_files
 from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
 from hexane.codegen.memory import complete, hazards
-from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
+from hexane.codegen.operations import UNHINTED, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Destination, Dma, EarlierReader, Operand, Plan, Region, Space
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
 from hexane.isa.granules import GRANULE
 
-RESIDENT, LOADED = Reads(), Reads(SourceType.DMA_KEEP)
+RESIDENT, LOADED, FOLLOWER = Operand(), Operand(type=SourceType.DMA_KEEP), Operand(after=After.FOLLOWS_NE)
 LINE = 8 * 16
 A, B, C, D = (Region(n * 0x1000, 16, LINE, LINE, LINE) for n in range(4))
 """Regions of 8 channels of one row, apart."""
 
 
-def _task(unit: str, reads: Reads, source: Region, result: Region, second: Region | None = None) -> Plan:
+def _task(unit: str, reads: Operand, source: Region, result: Region, second: Region | None = None) -> Plan:
     kind = PeKind.NE_TASK if unit == "NE" else PeKind.BINARY if second else PeKind.UNARY
     src = None if reads.type is SourceType.RESIDENT else Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
     second = second or Region()
@@ -37,15 +37,14 @@ def _task(unit: str, reads: Reads, source: Region, result: Region, second: Regio
         w=8,
         c=8,
         kind=kind,
-        reads=reads,
-        source=Operand(dma=src, region=source),
+        source=reads.at(source, src),
         second=Operand(region=second),
         result=Destination(region=result),
     )
 
 
 def _waits(plan: Plan) -> tuple[After, After]:
-    return plan.reads.after, plan.writes.after
+    return plan.source.after, plan.result.after
 
 
 @pytest.mark.parametrize("unit, other, flag", [("NE", "PE", After.NE_SOURCE), ("PE", "NE", After.PE_SOURCE)])
@@ -102,12 +101,12 @@ def test_regions_that_lie_in_each_others_gaps_do_not_meet() -> None:
 
 
 def test_a_second_source_apart_says_its_own_wait() -> None:
-    plans = [_task("NE", LOADED, A, B), _task("NE", LOADED, C, D), _task("PE", Reads(after=After.FOLLOWS_NE), D, C, B)]
+    plans = [_task("NE", LOADED, A, B), _task("NE", LOADED, C, D), _task("PE", FOLLOWER, D, C, B)]
     complete(plans, sources_apart=True)
-    assert plans[2].second.after == After.FOLLOWS_NE and _waits(plans[2]) == (After.FOLLOWS_NE, After.NOTHING)
+    assert plans[2].second.besides == After.FOLLOWS_NE and _waits(plans[2]) == (After.FOLLOWS_NE, After.NOTHING)
     loaded = [_task("NE", LOADED, A, B), _task("PE", LOADED, B, C, D)]
     complete(loaded, sources_apart=True)
-    assert loaded[1].source.after == After.NE_RESULT
+    assert loaded[1].source.besides == After.NE_RESULT
 
 
 def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
@@ -118,7 +117,7 @@ def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
         plan = _task("NE", LOADED, A, B)
         src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.source.dma
         dst = Dma(Buffer("s", Space.SCRATCH), at[written], 64, 64, 512, 512) if written else None
-        plans.append(plan.reading(dma=src, hint=UNHINTED).writing(dma=dst).but(writes=Writes()))
+        plans.append(plan.reading(dma=src, hint=UNHINTED).writing(dma=dst))
     places = [Places(lambda buffer: 0, lambda buffer: int(buffer.space))] * len(plans)
     dram_order.settle(plans, places, for_readers=True)
     return plans

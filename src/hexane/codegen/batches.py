@@ -23,7 +23,7 @@ def in_parts(fragment: Fragment, most: int) -> None:
 def _is_apart(plan: Plan) -> bool:
     """True where a task goes from DRAM to DRAM and has the same kernel for every image."""
     tied = plan.holds or plan.source.staged or plan.result.staged or plan.streams or plan.streams_in
-    if tied or plan.source.dma is None or plan.result.dma is None or plan.reads.type not in BY_DMA:
+    if tied or plan.source.dma is None or plan.result.dma is None or plan.source.type not in BY_DMA:
         return False
     return plan.kernel is None or (plan.kernel.source is None and not plan.kernel.group_stride)
 

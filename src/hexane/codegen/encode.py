@@ -103,8 +103,8 @@ def _l2(plan: Plan, values: Fields) -> None:
     values["L2.L2Cfg.PaddingMode"] = plan.pe.reduce is Reduce.MAX or plan.mac.op is NeOp.MAXIMUM  # the lowest number
     values["L2.L2Cfg.Src2ReLU"] = plan.relu_second
     source = operand_by_dma(plan)
-    after = plan.reads.after
-    values["L2.SourceCfg.SourceType"] = plan.reads.type
+    after = plan.source.after
+    values["L2.SourceCfg.SourceType"] = plan.source.type
     values["L2.SourceCfg.Dependent"] = (
         "follows_ne" if After.FOLLOWS_NE in after else "follows_pe" if After.FOLLOWS_PE in after else "no"
     )
@@ -113,12 +113,12 @@ def _l2(plan: Plan, values: Fields) -> None:
     values["L2.SourceCfg.DMAInterleave"] = 1 if source is None else source.interleave
     values["L2.SourceCfg.Src2Dma"] = plan.second.dma is not None
     narrow_result = plan.result.element is not Element.FP16
-    values["L2.ResultCfg.ResultType"] = plan.writes.type
-    values["L2.ResultCfg.L2BfrMode"] = 2 * plan.writes.automatic
+    values["L2.ResultCfg.ResultType"] = plan.result.type
+    values["L2.ResultCfg.L2BfrMode"] = 2 * plan.result.automatic
     values["L2.ResultCfg.DMAFmt"] = "bits8" if narrow_result else "bits16"
     values["L2.ResultCfg.DMAInterleave"] = 1 if plan.result.dma is None else plan.result.dma.interleave
     values.update(zip(SOURCE_ALIASES, _aliases(after)))
-    values.update(zip(RESULT_ALIASES, _aliases(plan.writes.after)))
+    values.update(zip(RESULT_ALIASES, _aliases(plan.result.after)))
     _region(values, SOURCE_REGION, plan.source.region)
     _region(values, SECOND_REGION, plan.second.region)
     _region(values, RESULT_REGION, plan.result.region)
@@ -126,7 +126,7 @@ def _l2(plan: Plan, values: Fields) -> None:
 
 def operand_by_dma(plan: Plan) -> Dma | None:
     """The operand whose element width and interleave L2 is told: source 1 by DMA, else source 2."""
-    source = None if plan.reads.type is SourceType.RESIDENT else plan.source.transfer
+    source = None if plan.source.type is SourceType.RESIDENT else plan.source.transfer
     return plan.second.dma if source is None else source
 
 

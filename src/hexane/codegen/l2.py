@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from hexane.codegen.operations import ResultType, Writes
 from hexane.codegen.plan import Region
 from hexane.isa.granules import UNIT
 from hexane.rounding import align
@@ -16,8 +15,6 @@ RESULT_ROOM = 4 << 10
 """Bytes left for an automatic result buffer."""
 RING_ROOM = 32 << 10
 """Bytes left for the rows that a streamed source or result holds."""
-
-AUTOMATIC = Writes(ResultType.DMA_STREAM, automatic=True)
 
 
 def channel_stride(width: int, element: int = 2) -> int:

@@ -285,10 +285,10 @@ class Linker:
     def _settle_aliases(self) -> None:
         """The first task collides with everything; a later one with the NE task before it (§4.6)."""
         for i, plan in enumerate(self.plans):
-            if i and After.ANYTHING in plan.reads.after:
-                plan = plan.but(reads=replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | After.NE))
-            if i and After.ANYTHING in plan.writes.after:
-                plan = plan.but(writes=replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | After.NE))
+            if i and After.ANYTHING in plan.source.after:
+                plan = plan.reading(after=plan.source.after & ~After.ANYTHING | After.NE)
+            if i and After.ANYTHING in plan.result.after:
+                plan = plan.writing(after=plan.result.after & ~After.ANYTHING | After.NE)
             self.plans[i] = plan
 
     def _settle_hints(self) -> None:

@@ -262,7 +262,7 @@ class BufferUses:
             return False
         if index and self.plans[index - 1].holds:
             return False
-        by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
+        by_dma = plan.source.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
         return by_dma and (plan.c, plan.h, plan.w) == (plan.cout, plan.hout, plan.columns)
 
     # -- one copy ----------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _turned(extents: Extents, transposed: bool) -> Extents:
 
 
 def _source(plan: Plan, index: int) -> TaskOperand:
-    by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
+    by_dma = plan.source.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
     return TaskOperand(
         index,
         SOURCE,
@@ -93,7 +93,7 @@ def _source(plan: Plan, index: int) -> TaskOperand:
         plan.source.element.bytes,
         plan.source.transfer if by_dma else None,
         plan.source.region,
-        plan.reads.type is SourceType.DMA_STREAM,
+        plan.source.type is SourceType.DMA_STREAM,
     )
 
 
@@ -123,17 +123,17 @@ def result_of(plan: Plan, index: int) -> TaskOperand:
         plan.result.element.bytes,
         plan.result.transfer,
         plan.result.region,
-        plan.writes.type is ResultType.DMA_STREAM,
+        plan.result.type is ResultType.DMA_STREAM,
     )
 
 
 def stays_in_l2(plan: Plan, end: TaskOperand) -> bool:
     """True where other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
     if end.side == RESULT:
-        return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
+        return not plan.result.automatic and plan.result.type is not ResultType.DMA_STREAM
     if end.side == SECOND:
         return plan.second.dma is None
-    return plan.reads.type is not SourceType.DMA_STREAM
+    return plan.source.type is not SourceType.DMA_STREAM
 
 
 def span(end: TaskOperand, extents: Extents | None = None) -> int:
@@ -147,7 +147,7 @@ def span(end: TaskOperand, extents: Extents | None = None) -> int:
 
 def held(plan: Plan, end: TaskOperand) -> int:
     """Bytes of L2 that an end takes while its task runs (docs/reference/engine-h13.md 7.4, 7.5)."""
-    if end.side == RESULT and plan.writes.automatic:
+    if end.side == RESULT and plan.result.automatic:
         return result_buffer(plan, end)
     return span(end, at_once(plan, end))
 
@@ -155,7 +155,7 @@ def held(plan: Plan, end: TaskOperand) -> int:
 def at_once(plan: Plan, end: TaskOperand) -> Extents:
     """The part of an end with strides that is in L2 at one time."""
     extents = end.extents
-    if end.passes or plan.reads.type is SourceType.STRIPS or plan.writes.type is ResultType.STRIPS:
+    if end.passes or plan.source.type is SourceType.STRIPS or plan.result.type is ResultType.STRIPS:
         _, d, c, h, w = extents
         if end.region.channel and end.region.channel < w * end.element:
             w = max(1, end.region.channel // end.element)

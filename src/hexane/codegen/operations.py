@@ -266,32 +266,6 @@ class ResultType(Word):
     STRIPS = "strips"
 
 
-@slot_init
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """Way of a task's first source out of L2."""
-
-    type: SourceType = SourceType.RESIDENT
-    after: After = After.NOTHING
-
-    def waiting(self, more: After) -> Reads:
-        """The same, and after that too."""
-        return Reads(self.type, self.after | more)
-
-
-@slot_init
-@dataclass(frozen=True, slots=True)
-class Writes:
-    """Way of a task's result into L2; an automatic buffer has only a base."""
-
-    type: ResultType = ResultType.STAYS
-    automatic: bool = False
-    after: After = After.NOTHING
-
-    def waiting(self, more: After) -> Writes:
-        return Writes(self.type, self.automatic, self.after | more)
-
-
 class ReadHint(Word):
     """System cache hint of a reader."""
 
@@ -317,4 +291,4 @@ class Hint:
     after_task: bool = False
 
 
-UNHINTED, IN_L2, STAYS = Hint(), Reads(), Writes()
+UNHINTED = Hint()

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 from hexane.chips import Evidence
 from hexane.codegen.operations import (
     COPY,
-    IN_L2,
     MAC_CONV,
     PIXEL,
     PLAIN_KERNEL,
-    STAYS,
     UNHINTED,
     After,
     Axes,
@@ -29,9 +27,9 @@ from hexane.codegen.operations import (
     PeKind,
     Planar,
     ReadHint,
-    Reads,
+    ResultType,
+    SourceType,
     WriteHint,
-    Writes,
 )
 from hexane.frozen import dict_init, slot_init
 from hexane.isa import channels
@@ -144,8 +142,9 @@ class TaskKernel:
 class Operand(NamedTuple):
     """A source of a task: its place in DRAM and in L2, and the walk through it.
 
-    ``after`` is what it waits for besides, where each source says its own. ``staged``: the consumer of a staging pair,
-    whose walk is kept while its DMA is off.
+    ``type`` and ``after`` are the first source's: where it is, and what both wait for. ``besides``: what a source waits
+    for alone, where each says its own. ``staged``: the consumer of a staging pair, whose walk is kept while its DMA is
+    off.
     """
 
     dma: Dma | None = None
@@ -154,7 +153,9 @@ class Operand(NamedTuple):
     broadcast: Axes = Axes.NONE
     transposed: bool = False
     hint: Hint = UNHINTED
+    type: SourceType = SourceType.RESIDENT
     after: After = After.NOTHING
+    besides: After = After.NOTHING
     staged: bool = False
 
     @property
@@ -168,9 +169,10 @@ class Operand(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """The result of a task: its place in DRAM and in L2. ``reader`` is the last that read the place in DRAM.
+    """The result of a task: its place in DRAM and in L2, and what it waits for (``after``).
 
-    ``staged``: the producer of a staging pair.
+    ``automatic``: a buffer in L2 that has only a base. ``reader`` is the last that read the place in DRAM. ``staged``:
+    the producer of a staging pair.
     """
 
     dma: Dma | None = None
@@ -178,6 +180,9 @@ class Destination(NamedTuple):
     element: Element = Element.FP16
     transposed: bool = False
     hint: WriteHint | None = None
+    type: ResultType = ResultType.STAYS
+    automatic: bool = False
+    after: After = After.NOTHING
     reader: EarlierReader | None = None
     staged: bool = False
 
@@ -232,8 +237,6 @@ class Plan:
     second: Operand = NO_OPERAND
     result: Destination = NO_DESTINATION
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
-    reads: Reads = IN_L2
-    writes: Writes = STAYS
     # planar engine
     pe: Planar = COPY
     bias: float = 0.0  # this and the next three are rounded to fp16
@@ -297,6 +300,20 @@ class Plan:
     def writing(self, **changes: Any) -> Plan:
         """The same task with another result."""
         return self.but(result=self.result._replace(**changes))
+
+    def leaving(self, region: Region, *, after: After = After.NOTHING, **changes: Any) -> Plan:
+        """The same task, whose result stays in L2."""
+        return self.writing(region=region, type=ResultType.STAYS, automatic=False, after=after, **changes)
+
+    def streaming(
+        self, region: Region, *, automatic: bool = False, after: After = After.NOTHING, **changes: Any
+    ) -> Plan:
+        """The same task, whose result goes to DRAM through L2."""
+        return self.writing(region=region, type=ResultType.DMA_STREAM, automatic=automatic, after=after, **changes)
+
+    def sending(self, base: int, **changes: Any) -> Plan:
+        """The same task, whose result goes to DRAM through an automatic buffer at ``base``."""
+        return self.streaming(Region(base), automatic=True, **changes)
 
     def operand(self, side: str) -> Operand | Destination:
         """The operand of a side."""

@@ -30,8 +30,8 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     staged_result = plan.result.transfer is None
     kernel = plan.kernel if neural else None
     alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
-    after = plan.reads.after
-    follows = plan.reads.type is SourceType.STRIPS
+    after = plan.source.after
+    follows = plan.source.type is SourceType.STRIPS
     if after is not After.NOTHING and not follows:  # a neural task's wait for its own unit is told first
         behind_ne = After.FOLLOWS_NE in after
         follows = (After.FOLLOWS_PE in after and not behind_ne) if neural else behind_ne

@@ -35,10 +35,7 @@ from hexane.codegen.operations import (
     NeNonlinear,
     NeOp,
     PeKind,
-    Reads,
-    ResultType,
     SourceType,
-    Writes,
 )
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
@@ -149,14 +146,14 @@ def _stacks(target: Target, plan: Plan) -> bool:
     return leaves or (plan.cores_log2 > 0 and plan.mac.nonlinear is NeNonlinear.TABLE)
 
 
-def by_dma(after: After, *, keep: bool = False) -> Reads:
-    """A first operand that comes by DMA, into a ring or kept whole."""
-    return Reads(SourceType.DMA_KEEP if keep else SourceType.DMA_STREAM, after)
+def by_dma(plan: Plan, region: Region, *, keep: bool = False, after: After = STARTS) -> Plan:
+    """The task with a first operand that comes by DMA, into a ring or kept whole."""
+    return plan.reading(region=region, type=SourceType.DMA_KEEP if keep else SourceType.DMA_STREAM, after=after)
 
 
 def result_after(plan: Plan) -> After:
     """A result collides with everything where the task's source does."""
-    return STARTS if STARTS in plan.reads.after else After.NOTHING
+    return STARTS if STARTS in plan.source.after else After.NOTHING
 
 
 def strip_bytes(plan: Plan) -> int:
@@ -224,8 +221,8 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
             if plan.h == 1
             else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's L2 buffer"
         )
-    source, reads = l2.dma_region(base, plan.c, channel, pad), by_dma(after, keep=keep)
-    return plan.reading(region=source).but(reads=reads, tile=tile, read_rows=again), base + rows * (row + pad)
+    plan = by_dma(plan, l2.dma_region(base, plan.c, channel, pad), keep=keep, after=after)
+    return plan.but(tile=tile, read_rows=again), base + rows * (row + pad)
 
 
 def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
@@ -278,7 +275,7 @@ def pe_source(
     pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, resident=keep)
     group = plan.d * block
     source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
-    return plan.reading(region=source).but(patch=patch, reads=by_dma(after, keep=keep)), base + plan.h * (row + pad)
+    return by_dma(plan, source, keep=keep, after=after).but(patch=patch), base + plan.h * (row + pad)
 
 
 def streams_out(
@@ -305,8 +302,7 @@ def streams_out(
     elif explicit:
         block = plan.cout * 0x40
         result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
-    writes = Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after)
-    return plan.but(result=plan.result._replace(region=result), writes=writes)
+    return plan.streaming(result, automatic=not explicit, after=after)
 
 
 def _operands(plan: Plan) -> int:
@@ -316,8 +312,8 @@ def _operands(plan: Plan) -> int:
 
 def stays(plan: Plan, region: Region, *, after: After | None = None) -> Plan:
     """Result that stays in L2, which the next task needs unless it is staged."""
-    writes = Writes(after=result_after(plan) if after is None else after)
-    return plan.but(result=plan.result._replace(region=region), holds=not plan.result.staged, writes=writes)
+    plan = plan.leaving(region, after=result_after(plan) if after is None else after)
+    return plan.but(holds=not plan.result.staged)
 
 
 def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second: Region | None = None) -> Plan:
@@ -325,15 +321,16 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second
     patch = plan.patch
     if plan.unit == "PE" and patch == (0, 0):
         patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
-    source, against = plan.source._replace(region=region), plan.second._replace(region=second or plan.second.region)
-    return plan.but(source=source, second=against, reads=Reads(after=after), patch=patch)
+    source = plan.source._replace(region=region, type=SourceType.RESIDENT, after=after)
+    against = plan.second._replace(region=second or plan.second.region)
+    return plan.but(source=source, second=against, patch=patch)
 
 
 def fit_pe(target: Target, plan: Plan) -> Plan:
     """Cut a PE task in height when its regions exceed L2: 32 rows, fewer where they do not fit (INFERRED)."""
     patch = 1 << plan.patch[1]
     result_row = plan.result.region.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
-    first = plan.reads.type is not SourceType.RESIDENT
+    first = plan.source.type is not SourceType.RESIDENT
     second = plan.second.dma is not None
     rows = [plan.source.region.row] * first + [plan.second.region.row] * second
     if not rows:

@@ -7,7 +7,7 @@ data times their life, each at the lowest address that is free; what only passes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hexane.codegen import l2
 from hexane.codegen.memory.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
@@ -110,7 +110,7 @@ class ChainTasks:
         if RESULT in stays:
             stay = self.uses[index, RESULT][0]
             stay.neural = plan.unit == "NE"
-            stay.follows |= stay.kind is KEPT and bool(plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+            stay.follows |= stay.kind is KEPT and bool(plan.source.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
             stay.beside = self._followers()
         return index
 
@@ -118,7 +118,7 @@ class ChainTasks:
         """Number of last tasks that follow each other patch by patch, all of the cores."""
         count = 0
         for plan in reversed(self.plans):
-            if plan.unit != "NE" or After.FOLLOWS_NE not in plan.reads.after:
+            if plan.unit != "NE" or After.FOLLOWS_NE not in plan.source.after:
                 break
             count += 1
         return count
@@ -137,12 +137,10 @@ class ChainTasks:
         self._drop_locks()
         wait(self.plans)
         for index, (plan, after) in enumerate(zip(self.plans, self.plans[1:])):
-            waits = after.reads.type is not SourceType.RESIDENT or after.reads.after or takes_kernel(after, plan)
+            waits = after.source.type is not SourceType.RESIDENT or after.source.after or takes_kernel(after, plan)
             beside = plan.unit != after.unit and not waits and after.second.dma is None
             self.plans[index] = plan.but(holds=not plan.result.staged, goes_beside=beside)
-        first = self.plans[0]
-        reads, writes = replace(first.reads, after=After.ANYTHING), replace(first.writes, after=After.ANYTHING)
-        self.plans[0] = first.but(reads=reads, writes=writes)
+        self.plans[0] = self.plans[0].reading(after=After.ANYTHING).writing(after=After.ANYTHING)
 
     def _places(self) -> list[_Place]:
         roots: dict[ChainStay, list[ChainStay]] = {}
@@ -186,15 +184,15 @@ class ChainTasks:
         latest: dict[str, int] = {}
         for index, plan in enumerate(self.plans):
             for unit, flag in FOLLOWS.items():
-                if flag not in plan.reads.after | plan.second.after:
+                if flag not in plan.source.after | plan.second.besides:
                     continue
                 before = latest[unit]
                 mine, theirs = touched(plan, index), touched(self.plans[before], before)
                 places = [self.uses.get((i, RESULT), (None, 0))[0] for i in (before, index)]
                 same = all(places) and places[0].root is places[1].root  # type: ignore[union-attr]
                 if not same and meets(mine.result, theirs.sources):
-                    reads = replace(plan.reads, after=plan.reads.after & ~flag)
-                    self.plans[index] = plan = plan.against(after=plan.second.after & ~flag).but(reads=reads)
+                    plan = plan.reading(after=plan.source.after & ~flag).against(besides=plan.second.besides & ~flag)
+                    self.plans[index] = plan
             latest[plan.unit] = index
 
 
@@ -215,13 +213,11 @@ def wait(plans: list[Plan]) -> None:
     beside: set[str] = set()  # units whose last task the other unit's goes beside, for which nobody has waited
     for i, plan in enumerate(plans):
         mine = touched(plan, i)
-        follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second.after}
+        follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.source.after | plan.second.besides}
         if i:
             reads, writes = _waits(plan, mine, latest, finished | follows | beside - {plan.unit})
-            plans[i] = plan = plan.but(
-                reads=replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | reads),
-                writes=replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | writes),
-            )
+            plan = plan.reading(after=plan.source.after & ~After.ANYTHING | reads)
+            plans[i] = plan = plan.writing(after=plan.result.after & ~After.ANYTHING | writes)
             waited = {unit for unit, (_, result) in FLAGS.items() if result in reads}
             finished |= waited | follows & {plan.unit} | (beside if waited else set())
             beside = (beside | follows - {plan.unit}) - finished
@@ -237,7 +233,7 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], settled: set[s
             continue
         source, result = FLAGS[unit]
         for place, box in enumerate(mine.sources):
-            by_dma = plan.second.dma is not None if place else plan.reads.type in LOADS
+            by_dma = plan.second.dma is not None if place else plan.source.type in LOADS
             if meets(box, [before.result]):
                 reads |= result
             if unit != plan.unit and meets(box, before.sources if by_dma else before.kept):

@@ -24,7 +24,7 @@ from hexane.codegen.operands import (
     held,
     operands_of,
 )
-from hexane.codegen.operations import After, Reads, SourceType, Writes
+from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
 from hexane.isa.granules import UNIT
 from hexane.rounding import align, ceil_div
@@ -57,7 +57,7 @@ def touched(plan: Plan, index: int) -> Touched:
             result = box
             continue
         sources.append(box)
-        if end.side == SOURCE and plan.reads.type is SourceType.DMA_KEEP:
+        if end.side == SOURCE and plan.source.type is SourceType.DMA_KEEP:
             regions.append(box)
     return Touched(tuple(sources), tuple(regions), result)
 
@@ -77,14 +77,14 @@ def settle(plans: list[Plan], movers: Set[int], *, in_order: bool = False) -> No
         mine = touched(plan, i)
         if i in movers and i > 0:
             reads, writes = _waits(plan, mine, latest, finished, in_order=in_order)
-            reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
-            if reads != plan.reads.after:
-                plan = plan.but(reads=Reads(plan.reads.type, reads))
-            if writes != plan.writes.after:
-                plan = plan.but(writes=Writes(plan.writes.type, plan.writes.automatic, writes))
+            reads, writes = plan.source.after & OTHERS | reads, plan.result.after & OTHERS | writes
+            if reads != plan.source.after:
+                plan = plan.reading(after=reads)
+            if writes != plan.result.after:
+                plan = plan.writing(after=writes)
             plans[i] = plan
         for unit, (_, result) in FLAGS.items():
-            if result in plan.reads.after:
+            if result in plan.source.after:
                 finished.add(unit)
         latest[plan.unit] = mine
         finished.discard(plan.unit)
@@ -94,7 +94,7 @@ def _waits(
     plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[str], *, in_order: bool
 ) -> tuple[After, After]:
     reads = writes = After.NOTHING
-    resident = plan.reads.type is SourceType.RESIDENT
+    resident = plan.source.type is SourceType.RESIDENT
     for unit, (source, result) in FLAGS.items():
         before = latest.get(unit)
         if before is None or unit in finished:
@@ -156,7 +156,7 @@ def _parts(plan: Plan, index: int) -> list[OperandBytes]:
     """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
     parts = []
     for end in operands_of(plan, index):
-        if end.side == RESULT and plan.writes.automatic:
+        if end.side == RESULT and plan.result.automatic:
             extents = Extents(1, 1, 1, 1, min(end.extents.w, 128))
         else:
             extents = at_once(plan, end)
@@ -191,13 +191,13 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
         after = _source_waits(plan, part.end.side, before, sources_apart)
         more = _missing(plan, part, after, past)
         if more and not sources_apart:
-            plan = plan.but(reads=plan.reads.waiting(more))
-        elif more and part.end.side == SECOND:
-            plan = plan.against(after=plan.second.after | more)
-        elif more:
             plan = plan.reading(after=plan.source.after | more)
+        elif more and part.end.side == SECOND:
+            plan = plan.against(besides=plan.second.besides | more)
+        elif more:
+            plan = plan.reading(besides=plan.source.besides | more)
         sent = _joined(sent, _settled(_joined(after, more)))
-    sent = _joined(sent, _settled(plan.writes.after))
+    sent = _joined(sent, _settled(plan.result.after))
     more = After.NOTHING
     for unit, (source, result) in FLAGS.items():
         if unit == plan.unit:
@@ -207,7 +207,7 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
         elif source not in sent and parts[-1].meets(past[unit].read):
             more |= source
     if more:
-        plan = plan.but(writes=plan.writes.waiting(more))
+        plan = plan.writing(after=plan.result.after | more)
         sent |= _settled(more)
     for unit, (source, result) in FLAGS.items():
         if result in sent:
@@ -219,26 +219,26 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
 
 def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> After:
     """Waits of a source, as the target writes them."""
-    after = plan.reads.after
+    after = plan.source.after
     if side == SOURCE:
-        if plan.reads.type is SourceType.STRIPS:
+        if plan.source.type is SourceType.STRIPS:
             return FLAGS[before][1]
         second = plan.kind in TWO_OPERANDS and plan.second.dma is None
-        if sources_apart and second and plan.reads.type is not SourceType.RESIDENT:
+        if sources_apart and second and plan.source.type is not SourceType.RESIDENT:
             after &= ~RESULTS  # the second source says those
-        return _joined(after, plan.source.after)
+        return _joined(after, plan.source.besides)
     if sources_apart:
         after &= After.ANYTHING if plan.second.dma is not None else RESULTS
-    return _joined(after, plan.second.after)
+    return _joined(after, plan.second.besides)
 
 
 def _missing(plan: Plan, part: OperandBytes, after: After, past: dict[str, _Past]) -> After:
     more = After.NOTHING
-    by_dma = plan.second.dma is not None if part.end.side == SECOND else plan.reads.type in LOADS
+    by_dma = plan.second.dma is not None if part.end.side == SECOND else plan.source.type in LOADS
     settled = _settled(after)
     for unit, (source, result) in FLAGS.items():
         if result not in settled and part.meets(past[unit].written):
-            locked = FOLLOWS[unit] in plan.reads.after and part.end.side == SECOND
+            locked = FOLLOWS[unit] in plan.source.after and part.end.side == SECOND
             more |= (
                 FOLLOWS[unit] if locked else result
             )  # in order behind the leader, which is all that a lock waits for

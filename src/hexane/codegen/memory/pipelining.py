@@ -10,7 +10,7 @@ once. How much of a pair overlaps nobody has measured: pairs that no program sho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hexane.chips import Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
@@ -23,7 +23,6 @@ from hexane.codegen.operations import (
     NeOp,
     PeKind,
     PeOp,
-    Reads,
     ResultType,
     SecondSource,
     SourceType,
@@ -59,7 +58,7 @@ class PairPolicy:
         key = leader, follower
         if key not in self._known:
             first, second = _in_l2(leader), _in_l2(follower)
-            behind = second.but(reads=Reads(SourceType.RESIDENT, FOLLOWS[leader.unit]))
+            behind = second.reading(type=SourceType.RESIDENT, after=FOLLOWS[leader.unit])
             self._known[key] = _gains((first, second), (first, behind), self.price)
         return self._known[key]
 
@@ -70,8 +69,8 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     free = True  # whether the task before leads or follows in no pair
     for i in range(1, len(plans)):
         leader, follower = plans[i - 1], plans[i]
-        taken = bool(follower.reads.after & LOCKED)
-        if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
+        taken = bool(follower.source.after & LOCKED)
+        if free and not taken and (i + 1 == len(plans) or not plans[i + 1].source.after & LOCKED):
             pair = next(_locked(leader, follower, i, locks.limits), None)
             if pair is not None and _gains((leader, follower), pair, locks.price):
                 plans[i - 1 : i + 1] = pair
@@ -94,24 +93,25 @@ def is_shown(leader: Plan, follower: Plan) -> bool:
 
 def _in_l2(plan: Plan) -> Plan:
     """The same task with all its operands and its result in L2."""
-    source, second = plan.source.at(plan.source.region), plan.second.at(plan.second.region)
-    return plan.but(source=source, second=second, result=plan.result.at(plan.result.region), reads=Reads())
+    source = plan.source._replace(dma=None, type=SourceType.RESIDENT, after=After.NOTHING)
+    second = plan.second.at(plan.second.region)
+    return plan.but(source=source, second=second, result=plan.result.at(plan.result.region))
 
 
 def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
     """Both plans as a pair, in each shape that the room about them allows."""
     if not can_pipeline(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
         return
-    if leader.writes.type is not ResultType.STAYS:
+    if leader.result.type is not ResultType.STAYS:
         return
     second: Plan | None = follower
     if not _hands_over(leader, follower):
         second = _exchanged(follower)
     if second is None or not _hands_over(leader, second):
         return
-    after = second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
-    second = second.but(reads=Reads(second.reads.type, after))
-    if second.reads.after & After.ANYTHING:
+    after = second.source.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
+    second = second.reading(after=after)
+    if second.source.after & After.ANYTHING:
         return
     if not is_shown(leader, follower):
         second = second.inferred(second.note or NOTE)
@@ -173,7 +173,7 @@ def _in_one_pass(plan: Plan, limits: Generation) -> bool:
 
 def _hands_over(leader: Plan, follower: Plan) -> bool:
     """True where the follower's first operand is the leader's result, all of it."""
-    if follower.reads.type is not SourceType.RESIDENT:
+    if follower.source.type is not SourceType.RESIDENT:
         return False
     result, read = operand_of(leader, RESULT), operand_of(follower, SOURCE)
     return result.extents == read.extents and result.element == read.element and result.region == read.region
@@ -183,19 +183,19 @@ def _exchanged(plan: Plan) -> Plan | None:
     """A sum, product, maximum or minimum whose operands have changed places; None for other tasks."""
     if plan.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
         return None
-    if plan.second.dma is not None or plan.relu_second or plan.reads.type is SourceType.DMA_KEEP:
+    if plan.second.dma is not None or plan.relu_second or plan.source.type is SourceType.DMA_KEEP:
         return None
     other = plan.reading(region=plan.second.region, broadcast=plan.second.broadcast).against(
         region=plan.source.region, broadcast=plan.source.broadcast
     )
-    if plan.reads.type is SourceType.DMA_STREAM:
+    if plan.source.type is SourceType.DMA_STREAM:
         other = other.against(dma=plan.source.dma, hint=plan.source.hint).reading(dma=None, hint=UNHINTED)
-    return other.but(reads=replace(plan.reads, type=SourceType.RESIDENT))
+    return other.reading(type=SourceType.RESIDENT)
 
 
 def _passing(plan: Plan, index: int) -> int:
     """Bytes of the windows, rings and buffers of a task, some of which go by its patch."""
-    streams = plan.reads.type is SourceType.DMA_STREAM or plan.writes.type is ResultType.DMA_STREAM
+    streams = plan.source.type is SourceType.DMA_STREAM or plan.result.type is ResultType.DMA_STREAM
     if not streams and plan.second.dma is None:
         return 0
     return sum(held(plan, end) for end in operands_of(plan, index) if end.passes)

@@ -19,7 +19,7 @@ from hexane.codegen.memory.pipelining import PairPolicy
 from hexane.codegen.memory.selection import Pair, ResidencyProgram, room_of
 from hexane.codegen.memory.values import ResidentValue
 from hexane.codegen.operands import RESULT, SECOND, TaskOperand
-from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
+from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.errors import Reason, UnsupportedError
 
@@ -256,24 +256,21 @@ class _Zone:
 def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue) -> Plan:
     """The task with one operand that it finds in L2, or its result left there."""
     if end.side == RESULT and value.written:
-        writes = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
-        plan = _inferred(plan.but(result=plan.result.at(region, plan.result.dma), writes=writes), BOTH_WAYS)
+        plan = _inferred(plan.writing(region=region, type=ResultType.DMA_KEEP, automatic=False), BOTH_WAYS)
     elif end.side == RESULT:
-        result = plan.result._replace(region=region, dma=None, hint=None)
-        plan = plan.but(result=result, writes=Writes(after=plan.writes.after))
+        plan = plan.writing(region=region, dma=None, hint=None, type=ResultType.STAYS, automatic=False)
     elif end.side == SECOND:
         plan = plan.but(second=plan.second.at(region))
         if plan.note.startswith(OWN_DMA):
             note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
             plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
     elif any(end is value.ends[place] for place in value.loaders):
-        reads = Reads(SourceType.DMA_KEEP, plan.reads.after)
-        plan = plan.but(source=plan.source.at(region, plan.source.dma), reads=reads)
+        plan = plan.reading(region=region, type=SourceType.DMA_KEEP)
     else:
-        source, reads = plan.source.at(region), Reads(after=plan.reads.after)
+        source = plan.source._replace(region=region, dma=None, type=SourceType.RESIDENT)
         uncut = not plan.fat_tile and end.dma is not None and plan.tile < plan.hout
         whole = {"tile": plan.hout, "read_rows": 0} if uncut else {}
-        plan = plan.but(source=source, reads=reads, **whole)
+        plan = plan.but(source=source, **whole)
     return _inferred(plan, PART_OF_IT) if end.dma is not None and not value.is_whole(end) else plan
 
 

@@ -44,9 +44,9 @@ def by_rows(plan: Plan) -> bool:
         or plan.dtid is not None
     ):
         return False
-    if plan.source.dma is None or plan.result.dma is None or plan.reads.type is not SourceType.DMA_STREAM:
+    if plan.source.dma is None or plan.result.dma is None or plan.source.type is not SourceType.DMA_STREAM:
         return False
-    if plan.writes.type is not ResultType.DMA_STREAM or plan.groups > 1 or plan.d > 1 or plan.fat_tile:
+    if plan.result.type is not ResultType.DMA_STREAM or plan.groups > 1 or plan.d > 1 or plan.fat_tile:
         return False
     if plan.source.transposed or plan.result.transposed or plan.small_source or plan.source.broadcast:
         return False
@@ -84,8 +84,8 @@ def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst:
         return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))
     piece = piece.but(window=replace(plan.window, top=max(0, plan.window.top - rows.first * plan.window.sy)))
     if plan.out_trans:
-        piece, end = tasks.ne_source(target, tasks.choose_shape(target, piece), 0, after=plan.reads.after)
-        return tasks.streams_out(target, piece, end, explicit=False, after=plan.writes.after)
+        piece, end = tasks.ne_source(target, tasks.choose_shape(target, piece), 0, after=plan.source.after)
+        return tasks.streams_out(target, piece, end, explicit=False, after=plan.result.after)
     pref, low, s = plan.shape
     if s:
         s = min(s, largest_shape(plan.wout, rows.height))

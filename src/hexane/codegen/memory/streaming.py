@@ -6,7 +6,7 @@ They take what room a task finds beside the values that stay; a task that finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hexane.codegen import l2
 from hexane.codegen.memory.arena import Arena, ArenaBlock
@@ -76,8 +76,8 @@ def step(plan: Plan) -> int:
 def replace_tile(plan: Plan, tile: int) -> Plan:
     if tile == plan.tile:
         return plan
-    if plan.unit == "NE" and plan.writes.type is ResultType.DMA_STREAM:
-        return plan.but(tile=tile, writes=replace(plan.writes, automatic=True))
+    if plan.unit == "NE" and plan.result.type is ResultType.DMA_STREAM:
+        return plan.writing(automatic=True).but(tile=tile)
     return plan.but(tile=tile)
 
 
@@ -155,6 +155,6 @@ def settled(plan: Plan, fit: Fit) -> Plan:
             plan = plan.but(read_rows=max(0, read - plan.h))
         plan = plan.inferred(plan.note or "a tile height that leaves room for other values")
     for side, base in fit.bases.items():
-        automatic = side == RESULT and plan.writes.automatic
+        automatic = side == RESULT and plan.result.automatic
         plan = plan.on(side, region=Region(base) if automatic else plan.operand(side).region.at(base))
     return plan

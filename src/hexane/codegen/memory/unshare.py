@@ -7,7 +7,6 @@ source that they share is one more value that may stay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hexane.codegen.memory.clusters import ResidentOperands
 from hexane.codegen.operands import SOURCE
@@ -44,7 +43,5 @@ def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, fir
 
 
 def _alone(plan: Plan, keeper: Plan) -> Plan:
-    writes = replace(plan.writes, after=plan.writes.after | STARTS)
-    return plan.reading(dma=keeper.source.dma, hint=keeper.source.hint).but(
-        holds=False, reads=by_dma(STARTS), writes=writes
-    )
+    plan = by_dma(plan, plan.source.region).reading(dma=keeper.source.dma, hint=keeper.source.hint)
+    return plan.writing(after=plan.result.after | STARTS).but(holds=False)

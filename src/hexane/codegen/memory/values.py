@@ -395,7 +395,7 @@ def _may_turn(plan: Plan, end: TaskOperand, residents: ResidentOperands, produce
     if end.side == RESULT:
         alone = cluster is None or cluster.ends == [end]
         return alone and not (produced and plan.tile < plan.hout)
-    if end.side == SOURCE and plan.reads.type is SourceType.DMA_KEEP:
+    if end.side == SOURCE and plan.source.type is SourceType.DMA_KEEP:
         return cluster is not None and cluster.kept_source is end
     return True
 

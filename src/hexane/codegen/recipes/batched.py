@@ -102,7 +102,7 @@ def _product(
             plan = tasks.resident(
                 plan, replace(region, base=first * region.group), After.NE_RESULT if last else After.NOTHING
             )
-            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC, holds=first > 0)
+            plan = plan.sending(end).but(holds=first > 0)
         else:
             plan = _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
         fragment.add(plan)
@@ -189,9 +189,9 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     plan = tasks.stays(plan, region, after=after)
     if staging is not None and staging.unit == "PE":
         waits = hazard(start, end, staging), hazard(0, start, staging)
-        plan = plan.but(reads=plan.reads.waiting(waits[0]), writes=plan.writes.waiting(waits[1]))
+        plan = plan.reading(after=plan.source.after | waits[0]).writing(after=plan.result.after | waits[1])
     elif staging is not None:
-        plan = plan.but(reads=plan.reads.waiting(After.NE_RESULT))
+        plan = plan.reading(after=plan.source.after | After.NE_RESULT)
     fragment.add(plan)
     return region, start
 

@@ -15,7 +15,7 @@ from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, largest_shape, output_group, patch_count
 from hexane.codegen.operations import MAC_CONV, Element, KernelWindow
-from hexane.codegen.plan import Plan, Region, TaskKernel
+from hexane.codegen.plan import Plan, TaskKernel
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import dict_init, replace
@@ -233,7 +233,7 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
         plan = plan.reading(dma=None)
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
         plan = tasks.resident(plan, region)
-        plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC, holds=i < len(plans) - 1)
+        plan = plan.sending(end).but(holds=i < len(plans) - 1)
         fragment.add(plan)
 
 

@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
+from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind
 from hexane.codegen.plan import Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
@@ -137,12 +137,10 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         product = product.reading(broadcast=repeated, transposed=not by_row, dma=operand.dma())
         product = product.writing(transposed=not by_row)
         product, end = tasks.pe_source(product, second_at, after=After.NOTHING)
-        product = product.reading(region=mask, dma=None).against(region=product.source.region, dma=product.source.dma)
-        if i == 0:
-            product = product.but(reads=Reads(after=After.FOLLOWS_NE))
-        else:
-            overlap = second_at < kept_end and kept_base < end
-            product = product.but(reads=Reads(after=After.NE if overlap else After.NE_RESULT))
+        product = product.against(region=product.source.region, dma=product.source.dma).reading(dma=None)
+        overlap = second_at < kept_end and kept_base < end
+        after = After.FOLLOWS_NE if i == 0 else After.NE if overlap else After.NE_RESULT
+        product = tasks.resident(product, mask, after)
         fragment.stay(product, replace(half, base=base), after=After.NOTHING)
     total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
     total = total.reading(transposed=not by_row).against(transposed=not by_row).writing(dma=out.dma())

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
-from hexane.codegen import l2
+from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.memory.chain import ChainStay, ChainTasks, Use
-from hexane.codegen.operations import STAYS, After, Element, Reads
+from hexane.codegen.operations import After, Element
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes.conv import convolution
 from hexane.codegen.recipes.quantise import byte_convolution
@@ -59,15 +59,15 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
         stays: dict[str, Use] = {}
         if before is not None:
             stays["source"], region = before
-            plan = plan.reading(dma=None, region=region).but(
-                reads=Reads(after=After.FOLLOWS_NE if i > 1 else After.NOTHING),
+            plan = tasks.resident(plan.reading(dma=None), region, After.FOLLOWS_NE if i > 1 else After.NOTHING)
+            plan = plan.but(
                 shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16,
                 power_category=IN_BYTES if i < last else 0,
             )
         if i < last:
             region = _kept(plan, plans[i + 1], BYTES_TO_BYTES if i + 1 < last else BYTES_TO_FP16)
             stay = stays["result"] = ChainStay(plan.hout * region.row, plan.hout * plan.cout * plan.wout)
-            plan = plan.writing(region=region, dma=None).but(writes=STAYS)
+            plan = plan.leaving(region, dma=None)
             before = stay, region
         chain.add(plan, **stays)
     chain.settle()

@@ -14,7 +14,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
-from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, STAYS, After, Axes, PeKind, Planar, Reads
+from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.chain_steps import PRODUCTS, ChainMatrix, MatrixPlace, MatrixView, is_scores
 from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, lanes_of
@@ -78,7 +78,7 @@ def scores(work: ChainWork, run: tuple[Op, ...]) -> None:
     plan = kernel_product(work.target, x.kernel, x.m, x.k, y.m, Epilogue.of(run).scale)
     plan = choose_joint_shape(work.target, plan)
     plan = plan.reading(region=Region(0, channel, x.k * channel, x.k * channel))
-    plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
+    plan = plan.reading(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
     plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.m)
     out.writer, out.view = work.chain.add(plan, source=source.columns.stay, result=stay), MatrixView.ROWS
@@ -95,7 +95,7 @@ def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
     plan = Plan(
         "PE", w=x.k, c=x.m, kind=PeKind.UNARY, patch=pe_patch(x.k, 1, operands=1), result=Destination(dma=x.kernel)
     )
-    plan = plan.reading(region=Region(0, x.rows.pitch, size, size)).but(reads=Reads(), writes=l2.AUTOMATIC)
+    plan = plan.reading(region=Region(0, x.rows.pitch, size, size)).sending(0)
     work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
 
 
@@ -111,13 +111,13 @@ def input_softmax(work: ChainWork, op: Op) -> None:
     minus = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
     pitch, end = minus.result.region.row, minus.second.region.base
     stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
-    part.plans[-1] = part.plans[-1].writing(region=minus.result.region, dma=None).but(writes=STAYS)
+    part.plans[-1] = part.plans[-1].leaving(minus.result.region, dma=None)
     for plan in part.plans:
         stays: dict[str, Use] = {}
         for side in (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
             base = plan.operand(side).region.base
             stays[side] = (stay, base) if base < end else (top, base - end)
-        plan = plan.but(reads=replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE)))
+        plan = plan.reading(after=plan.source.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
         out.writer = work.chain.add(plan, **stays)
     out.rows, out.view = MatrixPlace(stay, pitch, minus.result.region.base), MatrixView.MAP
 
@@ -140,7 +140,7 @@ def row_softmax(work: ChainWork, op: Op) -> None:
 
     def reduce(operation: Planar, after: After) -> ChainStay:
         plan = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, patch=pe_patch(k, 1, operands=1))
-        plan = plan.reading(region=region).writing(region=values, transposed=turns).but(reads=Reads(after=after))
+        plan = plan.reading(region=region, after=after).writing(region=values, transposed=turns)
         stay = ChainStay(values.row, 2 * m, VECTOR)
         work.chain.add(plan, source=place, result=stay)
         return stay
@@ -150,21 +150,21 @@ def row_softmax(work: ChainWork, op: Op) -> None:
         patch = joint_patch(work.chain.plans[x.writer].shape[2])
         work.chain.plans[-1] = work.chain.plans[-1].but(patch=patch)
     minus, power = difference(k, 1, m).against(broadcast=Axes.W, transposed=turns), exponential(work.target, m, 1, k)
-    minus = minus.reading(region=region).against(region=values).writing(region=region).but(reads=Reads())
+    minus = minus.reading(region=region).against(region=values).writing(region=region)
     minus, power = lock(minus, power)
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(minus, source=before, source2=top, result=place)
-    power = power.reading(region=region).writing(region=region).but(reads=Reads(after=After.FOLLOWS_PE))
+    power = power.reading(region=region, after=After.FOLLOWS_PE).writing(region=region)
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(power, source=before, result=place)
     total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
     scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
-    scale = scale.reading(broadcast=Axes.W, transposed=turns, region=values).against(region=region)
-    scale = scale.but(patch=pe_patch(k, 1, operands=2), reads=Reads(after=After.FOLLOWS_PE))
+    scale = scale.reading(broadcast=Axes.W, transposed=turns, region=values, after=After.FOLLOWS_PE)
+    scale = scale.against(region=region).but(patch=pe_patch(k, 1, operands=2))
     stays: dict[str, Use] = {"source": total, "source2": place}
     if product.arg("y") in work.matrices:
         out.kernel = kernel_walk(work, m, k)
-        scale = scale.writing(dma=out.kernel).but(writes=l2.AUTOMATIC)
+        scale = scale.sending(0, dma=out.kernel)
     else:
         place = stays["result"] = ChainStay(size, 2 * m * k, over=place)
         out.rows = MatrixPlace(place, x.rows.pitch)
@@ -190,7 +190,7 @@ def _by_rows(work: ChainWork, x: ChainMatrix, y: ChainMatrix, out: ChainMatrix, 
     pitch, size = work.pitch_for(op.output, y.k), y.m * y.rows.pitch
     plan = kernel_product(work.target, x.kernel, x.m, y.m, y.k, 1.0)
     plan = choose_joint_shape(work.target, plan)
-    plan = plan.reading(region=Region(0, y.rows.pitch, size, size)).but(reads=Reads())
+    plan = plan.reading(region=Region(0, y.rows.pitch, size, size))
     plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.k)
     out.writer, out.view = work.chain.add(plan, source=y.rows.use, result=stay), MatrixView.ROWS
@@ -205,7 +205,7 @@ def _by_columns(work: ChainWork, op: Op, y: ChainMatrix, out: ChainMatrix) -> No
     plan = plan.but(out_trans=work.read_by_rows(op.output))
     plan = choose_joint_shape(work.target, plan)
     plan = plan.reading(region=Region(0, channel, y.m * channel, y.m * channel))
-    plan = plan.but(reads=Reads(after=work.follows(source, MatrixView.COLUMNS, unit="NE")))
+    plan = plan.reading(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
     pitch = work.pitch_for(op.output, y.k) if plan.out_trans else l2.channel_stride(m)
     stay = ChainStay((m if plan.out_trans else y.k) * pitch, 2 * m * y.k)
     plan = plan.writing(region=Region(0, pitch, stay.size, stay.size))

@@ -18,7 +18,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
-from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
+from hexane.codegen.operations import BINARY, After, Axes, PeKind, SourceType
 from hexane.codegen.plan import Destination, Operand, Plan, Region
 from hexane.codegen.recipes import chain_attention, linear, unary
 from hexane.codegen.recipes.chain_steps import (
@@ -221,7 +221,7 @@ class ChainWork:
         if matrix.rows is not None:
             follow = self.follows(matrix, MatrixView.ROWS, unit="PE")
             size = line if matrix.view is MatrixView.MAP else m * matrix.rows.pitch
-            plan = plan.reading(region=Region(0, matrix.rows.pitch, size, size)).but(reads=Reads(after=follow))
+            plan = plan.reading(region=Region(0, matrix.rows.pitch, size, size), after=follow)
             stays["source"] = matrix.rows.use
             if follow:
                 before = self.chain.plans[matrix.writer]
@@ -230,9 +230,7 @@ class ChainWork:
             assert matrix.dram is not None
             plan = plan.reading(dma=matrix.dram.walk())
             if keep:
-                plan = plan.reading(region=Region(0, line, m * line, m * line, m * line)).but(
-                    reads=Reads(SourceType.DMA_KEEP)
-                )
+                plan = plan.reading(region=Region(0, line, m * line, m * line, m * line), type=SourceType.DMA_KEEP)
                 source = stays["source"] = ChainStay(m * line, m * line, LOADED)
                 matrix.rows = MatrixPlace(source, line)
             else:
@@ -266,15 +264,14 @@ class ChainWork:
                 plan = plan.writing(dma=replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first))
             plan = linear.settle(self.target, plan)
             channel = source.columns.pitch
-            plan = plan.reading(region=Region(0, channel, source.k * channel, source.k * channel))
             follow = After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE")
-            plan = plan.but(reads=Reads(after=follow))
+            plan = plan.reading(region=Region(0, channel, source.k * channel, source.k * channel), after=follow)
             stays: dict[str, Use] = {"source": source.columns.stay}
             if kernel is not None:
                 out.kernel = kernel[0]
                 plan = plan.writing(dma=kernel[0])
             if plan.result.dma is not None:
-                plan = plan.but(writes=l2.AUTOMATIC)
+                plan = plan.streaming(plan.result.region, automatic=True)
             else:
                 plan = plan.writing(region=Region(0, pitch, stay.size, stay.size))
                 stays["result"] = stay, (2 * block.first if transposed else block.first * pitch)
@@ -324,8 +321,10 @@ class ChainWork:
         assert x.rows is not None
         source, channel = x.rows.use, x.rows.pitch
         region = by_rows(channel, m)
-        mean = mean.reading(region=replace(region, group=region.row) if loads else region)
-        mean = mean.but(reads=Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, MatrixView.ROWS)))
+        if loads:
+            mean = mean.reading(region=replace(region, group=region.row), type=SourceType.DMA_KEEP)
+        else:
+            mean = mean.reading(region=region, after=self.follows(x, MatrixView.ROWS))
         wide = pe_patch(k, 1, operands=1)[0]
         mean = mean.writing(region=vector).but(patch=(min(wide, 8), 0))
         self.chain.add(mean, source=source, result=vectors)
@@ -334,8 +333,8 @@ class ChainWork:
         )
         spread = spread.but(patch=pe_patch(k, 1, operands=2))
         lock_step = not loads and self.target.choices.follows_closely
-        spread = spread.but(reads=Reads(after=After.FOLLOWS_PE if lock_step else After.NOTHING))
-        spread = spread.reading(region=vector).against(region=region).writing(region=vector)
+        spread = spread.reading(region=vector, after=After.FOLLOWS_PE if lock_step else After.NOTHING)
+        spread = spread.against(region=region).writing(region=vector)
         self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
         scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], second=Operand(transposed=True))
         scale = scale.reading(region=region).against(region=vector).but(patch=pe_patch(k, 1, operands=2))
@@ -369,8 +368,8 @@ class ChainWork:
         turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
         window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
         size = m * window
-        scale = scale.reading(region=Region(0, window, size, size, size)).against(region=Region(0, line, line, line))
-        scale = scale.but(reads=tasks.by_dma(After.NOTHING))
+        scale = tasks.by_dma(scale, Region(0, window, size, size, size), after=After.NOTHING)
+        scale = scale.against(region=Region(0, line, line, line))
         self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
 
     def _write(
@@ -389,13 +388,14 @@ class ChainWork:
         if out.dram is not None:
             walk = out.dram.walk()
             as_map = replace(walk, row=out.dram.stride, plane=m * out.dram.stride)
-            plan = plan.writing(dma=as_map if view is MatrixView.MAP else walk).but(writes=l2.AUTOMATIC)
+            plan = plan.writing(dma=as_map if view is MatrixView.MAP else walk)
+            plan = plan.streaming(plan.result.region, automatic=True)
             if plan.unit == "NE":
                 plan = tasks.choose_shape(self.target, plan)
         else:
             stay = stays["result"] = ChainStay(m * pitch, 2 * m * k, over=over)
             region = by_rows(pitch, m)
-            plan = plan.writing(region=as_one(region, pitch) if view is MatrixView.MAP else region).but(writes=STAYS)
+            plan = plan.leaving(as_one(region, pitch) if view is MatrixView.MAP else region)
             out.rows = MatrixPlace(stay, pitch)
         out.writer, out.view = self.chain.add(plan, **stays), view
 
@@ -427,12 +427,12 @@ class ChainWork:
             plan, _ = tasks.pe_source(plan, 0, after=After.NOTHING)
         else:
             stays["source"] = a.rows.use
-            plan = plan.reading(region=self._operand(a, view, line)).but(reads=Reads())
+            plan = tasks.resident(plan, self._operand(a, view, line))
         assert b.rows is not None
         stays["source2"] = b.rows.use
         plan = plan.against(region=self._operand(b, view, line))
         if view is MatrixView.ROWS:
-            plan = plan.against(after=self.follows(b, MatrixView.ROWS, unit="NE"))
+            plan = plan.against(besides=self.follows(b, MatrixView.ROWS, unit="NE"))
         pitch = self.pitch_for(op.output, k)
         stays |= self._in_place(out, pitch, (two, b), (one, a))
         self._write(plan, op.output, out, view, pitch, **stays)
@@ -484,9 +484,8 @@ class ChainWork:
             plan, _ = tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         else:
             stays["source"] = x.rows.use
-            plan = plan.reading(region=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
             follow = self.follows(x, MatrixView.MAP, unit="PE")
-            plan = plan.but(reads=Reads(after=follow))
+            plan = plan.reading(region=self._operand(x, MatrixView.MAP, l2.channel_stride(k)), after=follow)
             if follow:
                 before, plan = lock(self.chain.plans[x.writer], plan)
                 if before.second.dma is not None:

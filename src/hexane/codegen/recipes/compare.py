@@ -116,7 +116,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
     if is_small_source(fragment.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair = pair.but(shape=(pair.shape[2],) * 3)
     pair = tasks.resident(pair, pairs, After.NE_RESULT)
-    pair = pair.writing(region=Region(size)).but(writes=l2.AUTOMATIC)
+    pair = pair.sending(size)
     fragment.add(pair)
 
 

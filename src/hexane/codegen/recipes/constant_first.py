@@ -90,5 +90,5 @@ def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
             plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.sending(source.end).but(holds=i < len(blocks) - 1)
         fragment.add(plan)

@@ -54,7 +54,7 @@ def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
         plan = plan.writing(dma=flat.dma(block.first * flat.plane))
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
         plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-        plan = plan.writing(region=Region(x.c * channel)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.sending(x.c * channel).but(holds=i < len(blocks) - 1)
         fragment.add(plan)
     back = tasks.copy_plan(fragment.target, 1, y.c, y.h, out_trans=True)
     source = replace(flat.dma(), row=flat.plane, plane=flat.row)
@@ -83,7 +83,7 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, result=Destination(dma=y.dma()))
     crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
     crop = tasks.resident(crop, region, After.FOLLOWS_NE)
-    crop = crop.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
+    crop = crop.sending(end)
     fragment.add(crop)
     return fragment
 
@@ -139,7 +139,7 @@ def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel
     plan = plan.reading(dma=walk, staged=True)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     plan = tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
-    plan = plan.writing(region=Region(size)).but(writes=l2.AUTOMATIC)
+    plan = plan.sending(size)
     fragment.add(plan)
 
 

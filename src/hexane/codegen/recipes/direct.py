@@ -33,7 +33,7 @@ def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: 
         end += b.h * b.c * channel
     else:
         second, end = _region(b, l2.second_operand_base(end), plan)
-    plan = plan.reading(region=source).against(region=second).but(reads=tasks.by_dma(tasks.STARTS))
+    plan = tasks.by_dma(plan, source).against(region=second)
     plan = tasks.streams_out(fragment.target, plan, end)
     plan = _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])
     if a.shape != out.shape:

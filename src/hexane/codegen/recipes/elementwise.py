@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch
-from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
+from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind
 from hexane.codegen.plan import OWN_DMA, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
@@ -213,8 +213,7 @@ def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     channel = l2.channel_stride(source.w)
     block = source.c * channel
     image = source.h * block
-    plan = plan.reading(region=Region(0, channel, block, block, image if source.n > 1 else block))
-    plan = plan.but(reads=tasks.by_dma(tasks.STARTS, keep=True))
+    plan = tasks.by_dma(plan, Region(0, channel, block, block, image if source.n > 1 else block), keep=True)
     if source.n * image > fragment.limits.l2_bytes // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB", code=Reason.MEMORY)
     plan = tasks.streams_out(fragment.target, plan, source.n * image, explicit=True)
@@ -256,8 +255,8 @@ def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out
     plan = planar(op, out, relu)
     plan = plan.reading(dma=big.dma(), broadcast=broadcast_axes(small, big)).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, end, after=After.NOTHING)
-    plan = plan.against(region=plan.source.region, dma=plan.source.dma).reading(region=copy.result.region, dma=None)
-    plan = plan.but(reads=Reads(after=After.NE_RESULT))
+    plan = plan.against(region=plan.source.region, dma=plan.source.dma)
+    plan = tasks.resident(plan.reading(dma=None), copy.result.region, After.NE_RESULT)
     plan = tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
     plan = tasks.fit_pe(fragment.target, plan)
     plan = plan.inferred("first operand resident in a difference")

@@ -299,7 +299,7 @@ class _Around:
     def _sends(self, plan: Plan) -> Plan:
         """Result by DMA, through a buffer behind everything or where the reciprocals were."""
         fits = self.end + l2.RESULT_ROOM <= self.fragment.limits.l2_bytes
-        return plan.writing(region=Region(self.end if fits else self.small.base)).but(writes=l2.AUTOMATIC)
+        return plan.sending(self.end if fits else self.small.base)
 
     def _weights(self, count: int) -> Region:
         """Mask and softmax of the scores in L2; where the weights are."""

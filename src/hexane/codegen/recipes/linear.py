@@ -241,7 +241,7 @@ def fold_out(fragment: Fragment, region: Region, m: int, y: MatrixRows) -> None:
     plan = tasks.choose_shape(fragment.target, plan)
     size = m * region.channel
     plan = tasks.resident(plan, Region(region.base, region.channel, size, size), After.NE_RESULT)
-    plan = plan.writing(region=Region(region.base + size)).but(writes=l2.AUTOMATIC)
+    plan = plan.sending(region.base + size)
     fragment.add(plan)
 
 
@@ -273,7 +273,7 @@ def products(fragment: Fragment, source: TransposedMap, weights: Product, y: Mat
             plan = plan.reading(dma=source.walk, staged=True)
         plan = settle(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC, holds=i < len(blocks) - 1)
+        plan = plan.sending(source.end).but(holds=i < len(blocks) - 1)
         fragment.add(plan)
 
 

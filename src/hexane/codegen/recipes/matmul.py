@@ -191,10 +191,10 @@ def hazard(start: int, end: int, copy: Plan) -> After:
 
 def behind_staging(plan: Plan, end: int, copy: Plan) -> Plan:
     """Waits of a product whose source stands in L2 up to ``end`` and whose result follows it."""
-    plan = plan.but(reads=plan.reads.waiting(hazard(0, end, copy)))
+    plan = plan.reading(after=plan.source.after | hazard(0, end, copy))
     strip = plan.cout * l2.channel_stride(min(plan.wout, 128))
     if hazard(end, end + strip, copy) is After.PE_RESULT:
-        plan = plan.but(writes=plan.writes.waiting(After.PE_RESULT))
+        plan = plan.writing(after=plan.result.after | After.PE_RESULT)
     return plan
 
 
@@ -211,7 +211,7 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
         after = hazard(0, size, after_planar)
         # the copy's source region is checked the same way, and waits for the neural engine besides
         waits = hazard(size, end, after_planar)
-        plan = plan.but(reads=plan.reads.waiting(waits))
+        plan = plan.reading(after=plan.source.after | waits)
     fragment.stay(plan, region, after=after | After.NE)
     return region, size
 
@@ -229,7 +229,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     plan = plan.reading(dma=w.walk()).writing(dma=walk)
     plan, end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
-        plan = plan.but(reads=plan.reads.waiting(hazard(0, end, after_planar)))
+        plan = plan.reading(after=plan.source.after | hazard(0, end, after_planar))
     plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
     plan = plan.but(holds=True)
     fragment.add(plan)
@@ -314,8 +314,8 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         if region is not None:
             plan = tasks.choose_shape(fragment.target, plan)
             plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
-        elif i == 0 or fragment.plans[-1].reads.type is SourceType.DMA_STREAM:
+            plan = plan.sending(end)
+        elif i == 0 or fragment.plans[-1].source.type is SourceType.DMA_STREAM:
             plan = plan.reading(dma=w.walk())
             plan = tasks.choose_shape(fragment.target, plan, weighted=fragment.target.choices.small_patch)
             after = staging if staging.unit == "PE" and start == len(fragment.plans) - 1 else None
@@ -329,8 +329,8 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         else:
             plan = tasks.choose_shape(fragment.target, plan)
             plan = tasks.resident(plan, replace(fragment.plans[-1].source.region, group=0))
-            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
-        resident = region is not None or plan.source.dma is None or plan.reads.type is SourceType.DMA_KEEP
+            plan = plan.sending(end)
+        resident = region is not None or plan.source.dma is None or plan.source.type is SourceType.DMA_KEEP
         plan = plan.but(holds=i < len(blocks) - 1 and resident)
         fragment.add(plan)
 
@@ -362,7 +362,7 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
         plan = plan.reading(dma=source.walk, staged=True)
         plan = tasks.choose_shape(fragment.target, plan)
         plan = tasks.resident(plan, source.region, source.after)
-        plan = plan.writing(region=Region(source.end)).but(writes=l2.AUTOMATIC)
+        plan = plan.sending(source.end)
     else:
         plan = plan.reading(dma=w.walk())
         plan, end = fragment.bring(plan, 0)
@@ -402,6 +402,6 @@ def _by_single_rows(
                 plan = plan.reading(dma=walk, staged=True)
             plan = tasks.choose_shape(fragment.target, plan)
             plan = tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
-            plan = plan.writing(region=Region(end)).but(writes=l2.AUTOMATIC)
+            plan = plan.sending(end)
         plan = plan.but(holds=i < len(sizes) - 1 and region is not None)
         fragment.add(plan)

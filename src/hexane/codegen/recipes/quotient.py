@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, pe_patch, work_shape
-from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind, ResultType, Writes
+from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import (
@@ -222,9 +222,7 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
         channel = l2.channel_stride(x.w)
         block = x.c * channel
         pad = l2.UNIT * (block // l2.UNIT % 2 == 0)  # one program
-        last = last.writing(region=Region(end, channel, block + pad, block, block)).but(
-            writes=Writes(ResultType.DMA_STREAM)
-        )
+        last = last.streaming(Region(end, channel, block + pad, block, block))
     fragment.add(product)
     fragment.add(last)
     return fragment

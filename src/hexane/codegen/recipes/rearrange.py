@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.operations import After, ResultType, Writes
+from hexane.codegen.operations import After
 from hexane.codegen.plan import Dma, Region
 from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -87,7 +87,7 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
     spread = tasks.choose_shape(target, spread)
     spread = spread.but(tile=min(x.h, 16))
     line = l2.channel_stride(min(x.w, 32))
-    spread = spread.reading(region=Region(0, line, line, line, line)).but(reads=tasks.by_dma(tasks.STARTS))
+    spread = tasks.by_dma(spread, Region(0, line, line, line, line))
     spread = tasks.streams_out(target, spread, spread.tile * line)
     fragment.add(spread)
     for c, h, groups, out_trans, source, result in (
@@ -102,7 +102,7 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
         plan = tasks.streams_out(target, plan, end)
         if out_trans:
             line = l2.channel_stride(y.w)
-            plan = plan.writing(region=Region(end, line, line, line, line)).but(writes=Writes(ResultType.DMA_STREAM))
+            plan = plan.streaming(Region(end, line, line, line, line))
         fragment.add(plan)
 
 

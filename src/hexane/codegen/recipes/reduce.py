@@ -27,7 +27,6 @@ from hexane.codegen.operations import (
     Planar,
     Reduce,
     ResultType,
-    Writes,
 )
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
@@ -154,8 +153,8 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
     plan = plan.reading(dma=x.dma()).writing(dma=Dma(result.buffer, result.offset, line, line, line, line))
     plan, end = tasks.pe_source(plan, 0)
     vector = align(2 * x.c, 16)
-    plan = plan.writing(region=Region(end, vector, vector, vector, vector))
-    plan = plan.but(writes=Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan)))
+    region = Region(end, vector, vector, vector, vector)
+    plan = plan.writing(region=region, type=ResultType.DMA_KEEP, after=tasks.result_after(plan))
     fragment.add(plan)
     return True
 
@@ -292,8 +291,7 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
         plan = tasks.streams_out(fragment.target, plan, end)
         if plan.fat_tile:
             line = l2.channel_stride(x.w)
-            plan = plan.writing(region=Region(end, line, line, line, line))
-            plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
+            plan = plan.streaming(Region(end, line, line, line, line), after=tasks.result_after(plan))
         fragment.add(plan)
 
 
@@ -339,16 +337,16 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         plan = plan.writing(dma=Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row))
         plan = tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
         if staged:
-            plan = plan.but(reads=plan.reads.waiting(After.STAGED))
+            plan = plan.reading(after=plan.source.after | After.STAGED)
         if folds(x.c):
             plan = fold_row(plan, x.c)
             plan = plan.reading(region=Region(0, channel, x.c // 2, block, plan.source.region.group)).but(tile=4)
         plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         narrow = l2.channel_stride(x.w)
         total = x.h * narrow
-        plan = plan.writing(region=Region(size, narrow, narrow, narrow, narrow)).but(writes=Writes(ResultType.DMA_KEEP))
+        plan = plan.writing(region=Region(size, narrow, narrow, narrow, narrow), type=ResultType.DMA_KEEP)
         if x.h > 1 and fragment.target.choices.ring_of_sums:
-            plan = plan.but(writes=Writes(ResultType.DMA_STREAM))
+            plan = plan.writing(type=ResultType.DMA_STREAM)
         elif x.h > 1:
             plan = plan.writing(region=Region(size, narrow, total, narrow, 0))
         fragment.add(plan)
@@ -416,12 +414,10 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         )
         back = back.but(tile=tasks.patch_row(back))
         back = tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
-        back = back.writing(region=Region(size + x.w * group)).but(writes=l2.AUTOMATIC)
+        back = back.sending(size + x.w * group)
         line = l2.channel_stride(x.w)
         if line > l2.UNIT:
-            back = back.writing(region=Region(back.result.region.base, line, line, line, line)).but(
-                writes=Writes(ResultType.DMA_STREAM)
-            )
+            back = back.streaming(Region(back.result.region.base, line, line, line, line))
         fragment.add(back)
 
 

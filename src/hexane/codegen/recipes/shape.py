@@ -14,7 +14,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.operations import After, Element, ResultType, Writes
+from hexane.codegen.operations import After, Element
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
@@ -123,8 +123,7 @@ def turned(fragment: Fragment, source: AxisWalk, order: Sequence[int], target: A
     channel = align(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:
-        plan = plan.writing(region=Region(end, channel, block, block, block))
-        plan = plan.but(writes=Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan)))
+        plan = plan.streaming(Region(end, channel, block, block, block), after=tasks.result_after(plan))
     else:
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     if groups > 1:
@@ -447,5 +446,5 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
     store = tasks.copy_plan(fragment.target, rows, h, w).writing(dma=target)
     store = tasks.choose_shape(fragment.target, store)
     store = tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
-    store = store.writing(region=Region(size)).but(writes=l2.AUTOMATIC)
+    store = store.sending(size)
     fragment.add(store.inferred(note))

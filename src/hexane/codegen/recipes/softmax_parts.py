@@ -18,11 +18,9 @@ from hexane.codegen.operations import (
     Axes,
     PeKind,
     Planar,
-    Reads,
     Reduce,
     ResultType,
     SourceType,
-    Writes,
 )
 from hexane.codegen.plan import Dma, Operand, Plan, Region
 from hexane.codegen.recipes import unary
@@ -210,28 +208,28 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     ring = base + x.h * strip.row
     window = x.c * 4 * l2.UNIT
     source = Region(ring, 4 * l2.UNIT, window + l2.pe_pad(window, 4 * l2.UNIT), window, window)
-    minus = minus.reading(dma=x.dma(), region=source).against(region=Region(0, 16, step, step)).writing(region=strip)
-    reads, writes = tasks.by_dma(After.PE_RESULT), Writes(ResultType.STRIPS)
-    fragment.add(minus.but(reads=reads, writes=writes, holds=True, streams=True))
+    minus = tasks.by_dma(minus.reading(dma=x.dma()), source, after=After.PE_RESULT)
+    minus = minus.against(region=Region(0, 16, step, step)).writing(region=strip, type=ResultType.STRIPS)
+    fragment.add(minus.but(holds=True, streams=True))
     line = align(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
     buffer = fragment.workspace(total)
     power = power.writing(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes))
-    power = power.reading(region=strip).but(reads=Reads(SourceType.STRIPS))
+    power = power.reading(region=strip, type=SourceType.STRIPS)
     end = ring + x.h * source.row
-    power = power.writing(region=Region(end)).but(writes=l2.AUTOMATIC, streams_in=True, holds=True)
+    power = power.sending(end).but(streams_in=True, holds=True)
     fragment.add(power)
     fragment.need_room(end + l2.RESULT_ROOM, f"softmax over a map of {x.c} x {x.h} x {x.w}")
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
     sums = sums.reading(dma=Dma(buffer, 0, total, plane, total, line, interleave=lanes))
     sums, _ = tasks.pe_source(sums, base)
-    sums = sums.but(reads=tasks.by_dma(After.NE_SOURCE))
+    sums = sums.reading(after=After.NE_SOURCE)
     fragment.stay(sums, values, after=After.NOTHING)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.W))
     scale = scale.against(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes)).writing(dma=y.dma())
-    scale = scale.reading(region=Region(0, 16, step, step))
-    scale = scale.but(patch=pe_patch(x.w, x.h, operands=2), reads=Reads(after=After.PE_RESULT))
+    scale = scale.reading(region=Region(0, 16, step, step), after=After.PE_RESULT)
+    scale = scale.but(patch=pe_patch(x.w, x.h, operands=2))
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     fragment.need_room(base + 2 * x.h * (block + 2 * l2.UNIT), f"softmax over a map of {x.c} x {x.h} x {x.w}")

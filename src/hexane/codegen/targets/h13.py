@@ -198,7 +198,7 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
     hint = (plan.result.hint or WriteHint.NOALLOC) if to_dram else WriteHint.NOALLOC
     values["TileDMADst.DMAConfig.En"] = to_dram
     values["TileDMADst.DMAConfig.CacheHint"] = hint
-    values["TileDMADst.DMAConfig.L2BfrMode"] = to_dram and plan.writes.automatic
+    values["TileDMADst.DMAConfig.L2BfrMode"] = to_dram and plan.result.automatic
     if to_dram:
         encode.wait_for_reader(plan, values)
     values["TileDMADst.Fmt.Interleave"] = 1

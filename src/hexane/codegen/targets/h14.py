@@ -102,9 +102,9 @@ class H14(Packed):
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]
         self.nothing_to_wait_for(plans, index, values)
-        if plan.reads.type is SourceType.RESIDENT and plan.second.dma is None:
+        if plan.source.type is SourceType.RESIDENT and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
-        if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
+        if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
-        if After.FOLLOWS_NE in plan.second.after:
+        if After.FOLLOWS_NE in plan.second.besides:
             values["L2.SourceCfg.Src2Dependent"] = "follows_ne"

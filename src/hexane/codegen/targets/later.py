@@ -68,29 +68,29 @@ class Later(Packed):
         plan = plans[index]
         del values["L2.SourceCfg.Src2Dma"]
         self.nothing_to_wait_for(plans, index, values)
-        resident = plan.reads.type is SourceType.RESIDENT
+        resident = plan.source.type is SourceType.RESIDENT
         if resident and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
-        if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
+        if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
         second = plan.kind in TWO_OPERANDS
         if plan.second.dma is not None:
             values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM
             values["L2.Src2Cfg.DMAFmt"] = "bits16" if plan.second.dma.element == 2 else "bits8"
             values["L2.Src2Cfg.DMAInterleave"] = plan.second.dma.interleave
-            self.aliases(values, "Src2Cfg", plan.reads.after)
+            self.aliases(values, "Src2Cfg", plan.source.after)
             if resident:
                 values["L2.SourceCfg.DMAFmt"], values["L2.SourceCfg.DMAInterleave"] = 0, 1
         elif second:
             values["L2.Src2Cfg.DMAInterleave"] = 1
             if not resident:
-                self.aliases(values, "SourceCfg", plan.reads.after & ~RESULTS)
-            self.aliases(values, "Src2Cfg", plan.reads.after & RESULTS)
+                self.aliases(values, "SourceCfg", plan.source.after & ~RESULTS)
+            self.aliases(values, "Src2Cfg", plan.source.after & RESULTS)
         elif index == 0:
             values["L2.Src2Cfg.DMAInterleave"] = 1
             self.aliases(values, "Src2Cfg", After.ANYTHING)
-        self.more(values, "SourceCfg", plan.source.after)
-        self.more(values, "Src2Cfg", plan.second.after)
+        self.more(values, "SourceCfg", plan.source.besides)
+        self.more(values, "Src2Cfg", plan.second.besides)
 
     def more(self, values: Fields, register: str, after: After) -> None:
         """Waits besides those that are there."""

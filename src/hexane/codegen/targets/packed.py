@@ -120,7 +120,7 @@ class Packed(Target):
         values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
         encode.strides(values, "TileDMADst", "", dst)
         values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.result.hint)
-        values["TileDMADst.DMAConfig.L2BfrMode"] = plan.writes.automatic
+        values["TileDMADst.DMAConfig.L2BfrMode"] = plan.result.automatic
 
     def kernel(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> bool:
         kernel = plan.kernel

@@ -46,10 +46,8 @@ def _convolution(plan: Plan) -> Plan:
         return plan
     channel = l2.channel_stride(plan.wout)
     block = plan.cout * channel
-    plan = plan.writing(
-        region=Region(plan.result.region.base, channel, block + l2.pe_pad(block, channel), block, block)
-    )
-    return plan.but(writes=replace(plan.writes, automatic=False))
+    region = Region(plan.result.region.base, channel, block + l2.pe_pad(block, channel), block, block)
+    return plan.writing(region=region, automatic=False)
 
 
 class Early(H13):
