@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane.codegen import tasks
-from hexane.codegen.operations import PeKind, Reads, SourceType
+from hexane.codegen.operations import PeKind, SourceType
 from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Region, Space
 from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
@@ -16,12 +16,12 @@ H13 = target_named("h13")
 ROOM = H13.limits.l2_bytes - 0x40
 """Bytes of L2 but for the last 64."""
 SOURCE = Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 64, 64)
-LOADED = Reads(SourceType.DMA_STREAM)
+BROUGHT = Operand(dma=SOURCE, type=SourceType.DMA_STREAM)
 
 
 def _reduction(channels: int, rows: int, row: int, base: int) -> Plan:
-    source = Operand(dma=SOURCE, region=Region(base, 16, row, row, row))
-    return Plan("PE", w=8, c=channels, h=rows, kind=PeKind.REDUCE, reads=LOADED, source=source, patch=(3, 3))
+    source = BROUGHT.at(Region(base, 16, row, row, row), SOURCE)
+    return Plan("PE", w=8, c=channels, h=rows, kind=PeKind.REDUCE, source=source, patch=(3, 3))
 
 
 @pytest.mark.parametrize("channels, rows, base", [(16, 1, 0), (1024, 4, 0x400), (4096, 7 * 16, 0)])
@@ -49,8 +49,8 @@ def test_tiles_of_a_planar_task_fit(data: st.DataObject) -> None:
     first, second = (_part(draw(st.integers(1, 80)), held * (1 + two)) for _ in range(2))
     result = _part(draw(st.integers(1, 100)), 2 << patch)
     plan = Plan(
-        "PE", w=8, c=8, h=rows, kind=PeKind.BINARY if two else PeKind.UNARY, reads=LOADED, patch=(3, patch), tile=rows,
-        source=Operand(dma=SOURCE, region=Region(low, 16, first, first, first)),
+        "PE", w=8, c=8, h=rows, kind=PeKind.BINARY if two else PeKind.UNARY, patch=(3, patch), tile=rows,
+        source=BROUGHT.at(Region(low, 16, first, first, first), SOURCE),
         second=Operand(dma=SOURCE if two else None, region=Region(low + rows * first, 16, second, second, second)),
         result=Destination(region=Region(low + rows * (first + two * second), 16, result, result, result)),
     )  # fmt: skip

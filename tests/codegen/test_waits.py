@@ -83,7 +83,7 @@ def test_a_source_over_what_the_other_unit_reads_waits_and_over_its_own_does_not
 @pytest.mark.parametrize("side", ["source", "second"])
 def test_each_source_waits_by_its_own_way_into_l2(side: str, loaded: bool, other_loaded: bool) -> None:
     """One that is brought may not come over what is still read; one that is there is read beside it."""
-    earlier = _task("NE", Reads(SourceType.DMA_STREAM), A, B)
+    earlier = _task("NE", Operand(type=SourceType.DMA_STREAM), A, B)
     first, second = (loaded, other_loaded) if side == "source" else (other_loaded, loaded)
     regions = (A, C) if side == "source" else (C, A)
     plan = _task("PE", LOADED if first else RESIDENT, regions[0], D, regions[1])

@@ -29,8 +29,9 @@ class Extents(NamedTuple):
 
 
 class TaskOperand(NamedTuple):
-    """One operand or the result of one task.
+    """Where one operand or the result of one task lies, worked out from the plan, for what places tasks in L2.
 
+    A plan holds an ``Operand`` or a ``Destination``; this adds what only the whole plan says: stored extents and way.
     ``dma`` is None where the data are in L2 alone (also those of a staging pair). ``passes``: a window, a ring or an
     automatic buffer, which no later task reads.
     """
