@@ -29,7 +29,7 @@ class Extents(NamedTuple):
 
 
 class TaskOperand(NamedTuple):
-    """Where one operand or the result of one task lies, worked out from the plan, for what places tasks in L2.
+    """The place of one operand or the result of one task, worked out from the plan, for what places tasks in L2.
 
     A plan holds an ``Operand`` or a ``Destination``; this adds what only the whole plan says: stored extents and way.
     ``dma`` is None where the data are in L2 alone (also those of a staging pair). ``passes``: a window, a ring or an

@@ -88,7 +88,7 @@ class Scope:
     values: dict[str, Any] = field(default_factory=dict)
 
     def seen(self, name: str) -> Any:
-        """What this name is in this graph or in one around it; None where it is nothing."""
+        """The value of this name in this graph or in one around it; None where it has none."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
