@@ -197,6 +197,9 @@ UNWRITTEN = {
     "leaves out its padding": lambda b, x: b.avg_pool(
         x=x, kernel_sizes=[2, 2], pad_type="custom", pad=[1, 0, 0, 0], exclude_padding_from_average=True
     ),
+    "reaches beyond the padding": lambda b, x: b.l2_pool(
+        x=x, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid", ceil_mode=True
+    ),
     "different ranks": lambda b, x: b.add(x=x, y=b.input("z", (6, 5), "fp16")),
     "quotient of two values": lambda b, x: b.real_div(x=x, y=b.relu(x=x)),
     "constant operand": lambda b, x: b.real_div(x=CHANNELS, y=x),
