@@ -31,3 +31,24 @@ def test_ways_of_a_result(after: After) -> None:
     assert buffered.result.after is After.NOTHING
     assert buffered.leaving(Region(64), after=after).result == plan.result._replace(region=Region(64), after=after)
     assert (plan.result.type, plan.result.automatic, plan.result.after) == (ResultType.STAYS, False, After.NOTHING)
+
+
+@pytest.mark.parametrize("before", EACH)
+@pytest.mark.parametrize("more", EACH)
+def test_waits_add_up(before: After, more: After) -> None:
+    plan = Plan("PE", w=8)
+    for kind in SourceType:
+        plan = plan.reading(type=kind, after=before)
+        assert plan.waiting(more).source == plan.source._replace(after=before | more)
+        assert plan.waiting(more).result == plan.result
+    for kind in ResultType:
+        for automatic in (False, True):
+            plan = plan.writing(type=kind, automatic=automatic, after=before)
+            assert plan.waiting(result=more).result == plan.result._replace(after=before | more)
+            assert plan.waiting(result=more).source == plan.source
+
+
+def test_the_first_is_left_as_it_is() -> None:
+    plan = Plan("PE", w=8).reading(after=After.NE_RESULT).writing(after=After.PE_RESULT)
+    assert plan.waiting(After.PE_SOURCE, result=After.NE_SOURCE) is not plan
+    assert (plan.source.after, plan.result.after) == (After.NE_RESULT, After.PE_RESULT)

@@ -200,6 +200,7 @@ class KernelWindow:
 
     @property
     def strided(self) -> bool:
+        """True where kernels have sparse streams (§9.6)."""
         return self.sy != 1 or self.sx != 1
 
 

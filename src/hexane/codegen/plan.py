@@ -301,6 +301,11 @@ class Plan:
         """The same task with another result."""
         return self.but(result=self.result._replace(**changes))
 
+    def waiting(self, sources: After = After.NOTHING, *, result: After = After.NOTHING) -> Plan:
+        """The same task, whose sources and result wait for this, too."""
+        source = self.source._replace(after=self.source.after | sources)
+        return self.but(source=source, result=self.result._replace(after=self.result.after | result))
+
     def leaving(self, region: Region, *, after: After = After.NOTHING, **changes: Any) -> Plan:
         """The same task, whose result stays in L2."""
         return self.writing(region=region, type=ResultType.STAYS, automatic=False, after=after, **changes)

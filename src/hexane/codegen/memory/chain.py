@@ -216,8 +216,9 @@ def wait(plans: list[Plan]) -> None:
         follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.source.after | plan.second.besides}
         if i:
             reads, writes = _waits(plan, mine, latest, finished | follows | beside - {plan.unit})
-            plan = plan.reading(after=plan.source.after & ~After.ANYTHING | reads)
-            plans[i] = plan = plan.writing(after=plan.result.after & ~After.ANYTHING | writes)
+            source = plan.source._replace(after=plan.source.after & ~After.ANYTHING | reads)
+            result = plan.result._replace(after=plan.result.after & ~After.ANYTHING | writes)
+            plans[i] = plan = plan.but(source=source, result=result)
             waited = {unit for unit, (_, result) in FLAGS.items() if result in reads}
             finished |= waited | follows & {plan.unit} | (beside if waited else set())
             beside = (beside | follows - {plan.unit}) - finished

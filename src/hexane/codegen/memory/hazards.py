@@ -191,7 +191,7 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
         after = _source_waits(plan, part.end.side, before, sources_apart)
         more = _missing(plan, part, after, past)
         if more and not sources_apart:
-            plan = plan.reading(after=plan.source.after | more)
+            plan = plan.waiting(more)
         elif more and part.end.side == SECOND:
             plan = plan.against(besides=plan.second.besides | more)
         elif more:
@@ -207,7 +207,7 @@ def _completed(plan: Plan, before: str, parts: list[OperandBytes], past: dict[st
         elif source not in sent and parts[-1].meets(past[unit].read):
             more |= source
     if more:
-        plan = plan.writing(after=plan.result.after | more)
+        plan = plan.waiting(result=more)
         sent |= _settled(more)
     for unit, (source, result) in FLAGS.items():
         if result in sent:

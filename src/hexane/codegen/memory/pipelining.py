@@ -71,7 +71,7 @@ def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.source.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].source.after & LOCKED):
-            pair = next(_locked(leader, follower, i, locks.limits), None)
+            pair = _locked(leader, follower, i, locks.limits)
             if pair is not None and _gains((leader, follower), pair, locks.price):
                 plans[i - 1 : i + 1] = pair
                 count += 1
@@ -98,27 +98,28 @@ def _in_l2(plan: Plan) -> Plan:
     return plan.but(source=source, second=second, result=plan.result.at(plan.result.region))
 
 
-def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Iterator[Pair]:
-    """Both plans as a pair, in each shape that the room about them allows."""
+def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Pair | None:
+    """Both plans as a pair, in the first shape that the room about them allows; None where they can be none."""
     if not can_pipeline(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
-        return
+        return None
     if leader.result.type is not ResultType.STAYS:
-        return
+        return None
     second: Plan | None = follower
     if not _hands_over(leader, follower):
         second = _exchanged(follower)
     if second is None or not _hands_over(leader, second):
-        return
+        return None
     after = second.source.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
     second = second.reading(after=after)
     if second.source.after & After.ANYTHING:
-        return
+        return None
     if not is_shown(leader, follower):
         second = second.inferred(second.note or NOTE)
     room = _passing(leader, index - 1) + _passing(follower, index)
     for pair in _in_patches(leader, second):
         if sum(_passing(plan, 0) for plan in pair) <= room and _apart(*pair, index):
-            yield pair
+            return pair
+    return None
 
 
 def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:

@@ -6,13 +6,13 @@ above or below. Every row comes out with the bits that it has in the whole task.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from hexane.codegen import tasks
 from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
 from hexane.codegen.plan import Dma, Plan
+from hexane.frozen import replace
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target

@@ -44,4 +44,4 @@ def _shares_sources_only(plans: Sequence[Plan], residents: ResidentOperands, fir
 
 def _alone(plan: Plan, keeper: Plan) -> Plan:
     plan = by_dma(plan, plan.source.region).reading(dma=keeper.source.dma, hint=keeper.source.hint)
-    return plan.writing(after=plan.result.after | STARTS).but(holds=False)
+    return plan.waiting(result=STARTS).but(holds=False)

@@ -81,7 +81,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     turn = tasks.choose_shape(fragment.target, turn)
     base = line + size
     turn, end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
-    turn = turn.reading(after=turn.source.after | matmul.hazard(base + columns, end, copy))
+    turn = turn.waiting(matmul.hazard(base + columns, end, copy))
     target = Region(base, odd, columns, columns)
     fragment.stay(turn, target, after=After.NE | matmul.hazard(base, base + columns, copy))
 

@@ -189,9 +189,9 @@ def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region |
     plan = tasks.stays(plan, region, after=after)
     if staging is not None and staging.unit == "PE":
         waits = hazard(start, end, staging), hazard(0, start, staging)
-        plan = plan.reading(after=plan.source.after | waits[0]).writing(after=plan.result.after | waits[1])
+        plan = plan.waiting(waits[0], result=waits[1])
     elif staging is not None:
-        plan = plan.reading(after=plan.source.after | After.NE_RESULT)
+        plan = plan.waiting(After.NE_RESULT)
     fragment.add(plan)
     return region, start
 

@@ -117,11 +117,6 @@ class Convolution:
     """Sums of neighbouring groups that run as tasks of their own, where groups are no loop of one task."""
 
     @property
-    def strided(self) -> bool:
-        """Strided kernels have sparse streams (§9.6)."""
-        return self.window.strided
-
-    @property
     def one_to_one(self) -> bool:
         """Depthwise: one input channel per output channel."""
         cout, cin = self.weights.shape[:2]
@@ -141,7 +136,7 @@ class Convolution:
             self.window.kw,
             cores=1 << cores_log2,
             stride=(self.window.sy, self.window.sx),
-            sparse=self.strided,
+            sparse=self.window.strided,
             bias=self.bias is not None,
             table=self.epilogue.table is not None,
         )

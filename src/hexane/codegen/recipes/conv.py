@@ -139,7 +139,7 @@ def dense_plans(fragment: Fragment, conv: Convolution, n: int, *, of: int = 0) -
     """
     x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
     taps = x.c * window.taps
-    count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
+    count = _sparse_taps(x.c, window) if conv.window.strided else weights.lane_halfwords(taps)
     heads = StreamHeads(conv.epilogue.table is not None, conv.bias is not None)
     plans = []
     for block in channel_blocks(fragment.target, y.c, count, heads, one_patch=conv.single_patch, transposed=False):
@@ -196,7 +196,7 @@ def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
     plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.taps * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
     kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    plan = plan.but(kernel=kernel, kernel_format=SPARSE_KERNEL if conv.strided else PLAIN_KERNEL)
+    plan = plan.but(kernel=kernel, kernel_format=SPARSE_KERNEL if conv.window.strided else PLAIN_KERNEL)
     if max(kernel.sizes) > fragment.limits.kernel_bytes_per_core:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
@@ -226,7 +226,7 @@ def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     group = output_group(lanes, small=is_small_source(fragment.target, y.w, y.h, per_core), transposed=False)
     layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=group)
     kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    plan = plan.but(ocg=group, kernel=kernel, kernel_format=SPARSE_KERNEL if conv.strided else PLAIN_KERNEL)
+    plan = plan.but(ocg=group, kernel=kernel, kernel_format=SPARSE_KERNEL if conv.window.strided else PLAIN_KERNEL)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     plan, end = tasks.ne_source(fragment.target, plan, 0)
     fragment.send(plan, end)

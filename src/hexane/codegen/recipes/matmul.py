@@ -191,10 +191,10 @@ def hazard(start: int, end: int, copy: Plan) -> After:
 
 def behind_staging(plan: Plan, end: int, copy: Plan) -> Plan:
     """Waits of a product whose source stands in L2 up to ``end`` and whose result follows it."""
-    plan = plan.reading(after=plan.source.after | hazard(0, end, copy))
+    plan = plan.waiting(hazard(0, end, copy))
     strip = plan.cout * l2.channel_stride(min(plan.wout, 128))
     if hazard(end, end + strip, copy) is After.PE_RESULT:
-        plan = plan.writing(after=plan.result.after | After.PE_RESULT)
+        plan = plan.waiting(result=After.PE_RESULT)
     return plan
 
 
@@ -211,7 +211,7 @@ def _turn_map(fragment: Fragment, w: MatrixRows, *, after_planar: Plan | None) -
         after = hazard(0, size, after_planar)
         # the copy's source region is checked the same way, and waits for the neural engine besides
         waits = hazard(size, end, after_planar)
-        plan = plan.reading(after=plan.source.after | waits)
+        plan = plan.waiting(waits)
     fragment.stay(plan, region, after=after | After.NE)
     return region, size
 
@@ -229,7 +229,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     plan = plan.reading(dma=w.walk()).writing(dma=walk)
     plan, end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
-        plan = plan.reading(after=plan.source.after | hazard(0, end, after_planar))
+        plan = plan.waiting(hazard(0, end, after_planar))
     plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
     plan = plan.but(holds=True)
     fragment.add(plan)

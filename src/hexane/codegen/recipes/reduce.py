@@ -337,7 +337,7 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
         plan = plan.writing(dma=Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row))
         plan = tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
         if staged:
-            plan = plan.reading(after=plan.source.after | After.STAGED)
+            plan = plan.waiting(After.STAGED)
         if folds(x.c):
             plan = fold_row(plan, x.c)
             plan = plan.reading(region=Region(0, channel, x.c // 2, block, plan.source.region.group)).but(tile=4)

@@ -96,4 +96,4 @@ def takes_winograd(plan: Plan) -> bool:
     if plan.kernel is None or plan.unicast or plan.mac.ones:
         return False
     dense = plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
-    return dense and plan.window.kw == 3 and plan.window.kh in (1, 3) and (plan.window.sx, plan.window.sy) == (1, 1)
+    return dense and plan.window.kw == 3 and plan.window.kh in (1, 3) and not plan.window.strided
