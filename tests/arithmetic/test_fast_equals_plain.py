@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane import arithmetic
-from hexane.arithmetic import formats, multiply, planar, reduction
+from hexane.arithmetic import formats, multiply, plain_convolution, planar, reduction
 from hexane.arithmetic.elementwise import Pointwise, shift_scale
 from hexane.arithmetic.fast import convolution as fast_convolution
 from hexane.arithmetic.fast import elementwise as fast_elementwise
@@ -175,6 +175,23 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     room = np.full((*plain.shape[:3], plain.shape[3] + 3), np.nan, np.float16)
     assert same(np.ascontiguousarray(ready(x, room[..., :-3])), plain)  # lines with gaps between them
     assert np.isnan(room[..., -3:]).all()
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("width", [3, 5, 11, 40])
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_depthwise_convolutions_of_every_halfword(code, width, step):
+    """Lines shorter and longer than vectors; maps with exponent 31 and without."""
+    every = np.sort(np.arange(1 << 16, dtype=np.uint16) & 0x7FFF)[: 65536 // (32 * width) * 32 * width]
+    x = (every | (np.arange(every.size) % 3 == 0).astype(np.uint16) << 15).reshape(1, -1, 32, width).view(np.float16)
+    maps = x.shape[1]
+    rng = np.random.default_rng(width)
+    w = halves(rng, (maps, 1, 2, 2), "unit") * np.exp2(rng.integers(-8, 1, (maps, 1, 1, 1))).astype(np.float16)
+    bias = halves(rng, (maps,), "large") * rng.choice([1, 30], maps).astype(np.float16)
+    window = arithmetic.convolution.PlainWindow((2, 2), (1, step), (1, 1), (1, 0, 1, 0), (32, width))
+    for activation in (None, "relu"):
+        ready = fast_convolution.prepare(w, bias, window, maps, 1.0, activation, False, kernels(code))
+        assert same(ready(x), plain_convolution.Plain(w, bias, window, maps, 1.0, activation, False)(x))
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -19,7 +19,7 @@ MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LE
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
-BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS = range(24, 30)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS, DEPTHWISE_HALVES, MAC_ROWS_SMALL = range(24, 32)
 """Places in `Kernels.addresses`."""
 
 
@@ -90,9 +90,11 @@ def call_shift(typing, address, a, shift, scale, n, out):
 
 
 @intrinsic
-def call_depthwise(typing, address, values, offsets, weights, limits, least, terms, start, units, n):
-    """All terms of n outputs of one channel."""
-    return _call(types.void, 9)
+def call_depthwise(
+    typing, address, values, offsets, weights, limits, order, plain, terms, start, out, n, lowest, cap
+):  # fmt: skip
+    """depthwise or depthwise_halves."""
+    return _call(types.void, 12)
 
 
 @intrinsic

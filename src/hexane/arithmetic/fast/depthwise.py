@@ -13,6 +13,7 @@ from hexane.arithmetic.fast.call import (
     DECODE_LINES,
     DECODE_PAIRS,
     DEPTHWISE,
+    DEPTHWISE_HALVES,
     THRESHOLDS,
     bits_double,
     call_decode_lines,
@@ -45,15 +46,19 @@ from hexane.arithmetic.fast.jobs import (
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
 from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE
-from hexane.arithmetic.fast.results import copy_lines, finish_units
+from hexane.arithmetic.fast.results import copy_lines, ends, finish_units
 from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_depthwise import CHAINS, LEAST_SEEN, UNROLLED
+from hexane.arithmetic.fast.vector_parts import SMALL
 from hexane.arithmetic.formats import halfwords
 
 MAGIC = 1.5 * 2.0**36
 
 START = 32000 << 16
 """Bound of the start value in units, which with sums below `PARTIAL` stays below the limit."""
+
+SMALL_START = SMALL >> 1
+"""Bound of those with which it stays below `SMALL`."""
 
 
 @compiled(inner=True)
@@ -165,45 +170,54 @@ class TapRun(NamedTuple):
     """Elements that the vector code may read and write at one time."""
 
 
-@compiled(inner=True)
-def _decode(kernels, x, n, c, geometry, run, values, bounds, line):
-    """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword, and the least
-    that is not zero.
+FROM, TO, LINES, COUNT = range(4)
 
-    x: (N, C, H, W) halfwords, lines without gaps; values: address of the planes, zero where no pixel goes; seen, line:
-    room for what `vector_depthwise` has seen, and for a line.
+
+@compiled(inner=True)
+def _parts(x, geometry, run):
+    """The lines of halfwords that go into each plane of a channel of x (N, C, H, W): (planes, 4).
+
+    ``FROM``: where they begin, in bytes of the channel; ``TO``: in elements of the planes; ``LINES`` of ``COUNT``.
     """
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
-    image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
-    bounds[:LEAST_SEEN], bounds[LEAST_SEEN : 2 * LEAST_SEEN] = 0, 0xFFFF
+    parts = np.zeros((run.phases[0] * run.phases[1], 4), np.int64)
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
             j0, y0 = max(0, -((px - left) // sx)), max(0, -((py - top) // sy))
-            count = min(run.pitch, (width - 1 + left - px) // sx + 1) - j0
-            lines = min(run.height, (height - 1 + top - py) // sy + 1) - y0
-            if count <= 0 or lines <= 0:
-                continue
-            source = image + (y0 * sy + py - top) * x.strides[2] + 2 * (j0 * sx + px - left)
-            place = values + 4 * ((py * run.phases[1] + px) * run.plane + y0 * run.pitch + j0)
-            apart, decode = sy * x.strides[2], kernels[DECODE_LINES if sx == 1 else DECODE_PAIRS]
-            if sx <= 2:
-                call_decode_lines(decode, source, apart, lines, count, place, run.pitch, bounds.ctypes.data)
-                continue
-            for y in range(lines):
-                whole = carray(pointer(source + y * apart), ((count - 1) * sx + 1,), np.uint16)
-                for j in range(count):
-                    line[j] = whole[j * sx]
-                call_decode_lines(
-                    kernels[DECODE_LINES],
-                    line.ctypes.data,
-                    0,
-                    1,
-                    count,
-                    place + 4 * y * run.pitch,
-                    0,
-                    bounds.ctypes.data,
-                )
+            part = py * run.phases[1] + px
+            parts[part, FROM] = (y0 * sy + py - top) * x.strides[2] + 2 * (j0 * sx + px - left)
+            parts[part, TO] = part * run.plane + y0 * run.pitch + j0
+            parts[part, LINES] = min(run.height, (height - 1 + top - py) // sy + 1) - y0
+            parts[part, COUNT] = min(run.pitch, (width - 1 + left - px) // sx + 1) - j0
+    return parts
+
+
+@compiled(inner=True)
+def _decode(kernels, image, row, step, parts, pitch, values, bounds, line):
+    """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword, and the least
+    that is not zero.
+
+    image: address of a channel of halfwords, lines `row` bytes apart, of which each `step`-th goes to a place, in a row
+    and among rows as `_parts` says; values: address of the planes, zero where no pixel goes; bounds, line: room for
+    what `vector_depthwise` has seen, and for a line.
+    """
+    for j in range(LEAST_SEEN):
+        bounds[j], bounds[LEAST_SEEN + j] = np.uint16(0), np.uint16(0xFFFF)
+    extremes, decode = bounds.ctypes.data, kernels[DECODE_PAIRS if step == 2 else DECODE_LINES]
+    for part in range(parts.shape[0]):
+        source, place = image + parts[part, FROM], values + 4 * parts[part, TO]
+        lines, count = parts[part, LINES], parts[part, COUNT]
+        if count <= 0 or lines <= 0:
+            continue
+        if step <= 2:
+            call_decode_lines(decode, source, row, lines, count, place, pitch, extremes)
+            continue
+        for y in range(lines):
+            whole = carray(pointer(source + y * row), ((count - 1) * step + 1,), np.uint16)
+            for j in range(count):
+                line[j] = whole[j * step]
+            call_decode_lines(decode, line.ctypes.data, 0, 1, count, place + 4 * y * pitch, 0, extremes)
     largest, least = np.uint16(0), np.uint16(0xFFFF)
     for j in range(LEAST_SEEN):
         largest, least = max(largest, bounds[j]), min(least, bounds[LEAST_SEEN + j])
@@ -222,6 +236,21 @@ def _read_weights(kernels, w, weights, limits, reach):
             weights[o, t] = weight
             reach[o, t // each] += abs(weight)
     call_three(kernels[THRESHOLDS], weights.ctypes.data, weights.size, limits.ctypes.data)
+
+
+@compiled(inner=True)
+def _order(limits, o, least, order):
+    """All terms of output channel o, those first that drop no value; gives how many these are.
+
+    No value but zero is below the least.
+    """
+    plain, tested = 0, order.size - 1
+    for t in range(order.size):
+        drops = limits[o, t] > least
+        order[tested if drops else plain] = t
+        plain += 0 if drops else 1
+        tested -= 1 if drops else 0
+    return plain
 
 
 @compiled(inner=True)
@@ -262,15 +291,21 @@ def _convolve(
     line = np.empty(x.shape[3] + 1, np.uint16)
     units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
     largest, least = np.empty(inputs, np.float64), np.empty(1, np.float32)
+    parts, row = _parts(x, geometry, run), geometry[0] * x.strides[2]
+    order, plainly = np.empty(terms, np.int64), scale == 1.0 and table.size <= 1
+    lowest, cap = ends(relu, table.ctypes.data, table.size)
     for n in range(x.shape[0]):
         channel_read = -1
         for o in range(first, last):
-            group = o // per_group
+            group = o if per_group == 1 else o // per_group
             if group != channel_read:
                 least[0] = np.inf
                 for i in range(inputs):
-                    c, place = group * inputs + i, values.ctypes.data + 4 * i * planes
-                    most, fewest = _decode(kernels, x, n, c, geometry, run, place, halfwords, line)
+                    image = x.ctypes.data + n * x.strides[0] + (group * inputs + i) * x.strides[1]
+                    place = values.ctypes.data + 4 * i * planes
+                    most, fewest = _decode(
+                        kernels, image, row, geometry[1], parts, run.pitch, place, halfwords, line
+                    )  # fmt: skip
                     largest[i], least[0] = multiplier_double(most), min(least[0], np.float32(multiplier_double(fewest)))
                 channel_read = group
             bound = terms * 2.0**-17
@@ -279,19 +314,16 @@ def _convolve(
             if not (bound < PARTIAL and abs(start[o]) < START):
                 _exactly(x, w, start, geometry, o, n, scale, relu, table, out)
                 continue
+            own = 4 * o * terms
+            direct = plainly and abs(start[o]) < SMALL_START
+            plain = _order(limits, o, least[0], order)
             call_depthwise(
-                kernels[DEPTHWISE],
-                values.ctypes.data,
-                run.offsets.ctypes.data,
-                weights.ctypes.data + 4 * o * terms,
-                limits.ctypes.data + 4 * o * terms,
-                least.ctypes.data,
-                terms,
-                start[o],
-                units.ctypes.data,
-                run.extent,
-            )
-            finish_units(kernels, units, run.extent, scale, relu, table, halves)
+                kernels[DEPTHWISE_HALVES if direct else DEPTHWISE], values.ctypes.data, run.offsets.ctypes.data,
+                weights.ctypes.data + own, limits.ctypes.data + own, order.ctypes.data, plain, terms, start[o],
+                halves.ctypes.data if direct else units.ctypes.data, run.extent, lowest, cap,
+            )  # fmt: skip
+            if not direct:
+                finish_units(kernels, units, run.extent, scale, relu, table, halves)
             place = out.ctypes.data + n * out.strides[0] + o * out.strides[1]
             copy_lines(place, out.strides[2], halves.ctypes.data, 2 * run.pitch, oh, 2 * ow)
 

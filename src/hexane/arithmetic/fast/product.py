@@ -30,6 +30,7 @@ from hexane.arithmetic.fast.call import (
     MAC32,
     MAC64,
     MAC_ROWS,
+    MAC_ROWS_SMALL,
     SCALE_ROWS,
     SPLIT,
     THRESHOLDS,
@@ -89,7 +90,7 @@ from hexane.arithmetic.fast.product_record import (
     _places,
 )
 from hexane.arithmetic.fast.results import copy_lines, ends, finish
-from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT, SMALL
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -99,6 +100,9 @@ SAFE = 32700.0
 errors."""
 
 LIMIT = 32768.0
+
+SMALL_SUM = SMALL * 2.0**-16
+"""Bound of sums that are exact in float32, in units."""
 
 DONE = -1.0
 """Instead of the bound of a tile: its results are where they belong."""
@@ -324,11 +328,11 @@ def _put(n, at, out, p, column, own, met, risky):
 
 
 @compiled(inner=True, forceinline=True)  # else all of `at` goes over the stack for each tile
-def _finish(n, at, out, panel, column, slot, k0, count, c, listed):
+def _finish(n, at, out, panel, column, slot, k0, count, c, listed, small):
     """The terms from k0 on of a tile, which are its last, and its results to where they belong.
 
     Its sums, at address `c`, can neither leave float32 on the way nor reach the limit. listed: whether there may be
-    terms that need a test or are all zero; then the thresholds stand in slot `slot`.
+    terms that need a test or are all zero; then the thresholds stand in slot `slot`. small: all sums are below `SMALL`.
     """
     plain, n_plain, n_tested = at.every, np.int64(count), np.int64(0)
     if listed:
@@ -342,8 +346,9 @@ def _finish(n, at, out, panel, column, slot, k0, count, c, listed):
     if in_line:
         where, apart = out + first_row * n[PLANE] + y * n[LINE] + 2 * x, n[PLANE]
     lowest, cap = ends(n[RELU] != 0, n[TABLE], n[TABLE_SIZE])
+    code = _code(at, MAC_ROWS_SMALL if small else MAC_ROWS)
     call_mac_rows(
-        _code(at, MAC_ROWS), at.values + 4 * at.rows * (panel * at.depth + k0), at.limits + 4 * at.rows * slot * DEPTH,
+        code, at.values + 4 * at.rows * (panel * at.depth + k0), at.limits + 4 * at.rows * slot * DEPTH,
         at.packed, plain, n_plain, at.tested, n_tested, c, at.columns, where, min(at.rows, n[CHANNELS] - first_row),
         apart, lowest, cap,
     )  # fmt: skip
@@ -402,7 +407,7 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
                     widened = _follow(at, p, p - p0, k0, count, c, met, widened)
                 elif direct:
                     begin = begin if once else c
-                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, begin, listed)
+                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, begin, listed, bound < SMALL_SUM)
                     put_double(at.bounds + 8 * slot, DONE)
                 elif near and not listed:
                     call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)

@@ -31,6 +31,16 @@ def copy_lines(target, apart, source, pitch, lines, n):
             to, at = target + i * apart, source + i * pitch
             copy_bytes(to, at, 32)
             copy_bytes(to + n - 32, at + n - 32, 32)
+    elif 64 < n <= 128:
+        for i in range(lines):
+            to, at = target + i * apart, source + i * pitch
+            copy_bytes(to, at, 64)
+            copy_bytes(to + n - 64, at + n - 64, 64)
+    elif 128 < n <= 256:
+        for i in range(lines):
+            to, at = target + i * apart, source + i * pitch
+            copy_bytes(to, at, 128)
+            copy_bytes(to + n - 128, at + n - 128, 128)
     else:
         for i in range(lines):
             copy_bytes(target + i * apart, source + i * pitch, n)

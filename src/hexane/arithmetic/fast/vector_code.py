@@ -174,11 +174,11 @@ class _Builder:
             builder.store(total, pointer).align = 4
         builder.ret_void()
 
-    def build_rows(self) -> None:
+    def build_rows(self, *, small: bool = False) -> None:
         """mac_rows(..., out, rows, pitch, lowest, cap): the sums at c and the products go to fp16 as by `halves`,
         a row every `pitch` bytes.
 
-        The sums stay as they are. rows > 0.
+        The sums stay as they are. rows > 0. small: see `finished`.
         """
         out, rows, pitch, lowest, cap = self.more
         before = self.function.append_basic_block()
@@ -188,7 +188,7 @@ class _Builder:
             line = builder.gep(out, [builder.mul(pitch, ir.Constant(I64, row))])
             for v in range(self.vectors):
                 _, total = self.total(builder, row, v, accumulators[row * self.vectors + v])
-                halves = finished(builder, total, *ends, self.shape)
+                halves = finished(builder, total, ends, self.shape, small=small)
                 target = vector_pointer(builder, line, ir.Constant(I64, 2 * v * self.lanes), halves.type)
                 builder.store(halves, target).align = 2
             following, end = (self.function.append_basic_block() for _ in range(2))
@@ -271,7 +271,7 @@ def build_halves(module: ir.Module, shape: VectorShape) -> None:
     ends = _ends(ir.IRBuilder(before), lowest, cap, shape)
     builder, i = loop(function, before, n, shape.lanes)
     value = load(builder, vector_pointer(builder, units, i, integers), 4)
-    builder.store(finished(builder, value, *ends, shape), vector_pointer(builder, out, i, shorts)).align = 2
+    builder.store(finished(builder, value, ends, shape), vector_pointer(builder, out, i, shorts)).align = 2
     builder, _ = close(builder, i, n, shape.lanes)
     builder.ret_void()
 
@@ -301,6 +301,8 @@ FUNCTIONS = (
     "follow",
     "follow_all",
     "scale_rows",
+    "depthwise_halves",
+    "mac_rows_small",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -311,6 +313,7 @@ def build_module(shape: VectorShape) -> ir.Module:
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
     _Builder(module, "mac_rows", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows()
+    _Builder(module, "mac_rows_small", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows(small=True)
     vector_follow.build(module, shape, "follow", test=True)
     vector_follow.build(module, shape, "follow_all", test=False)
     build_gather(module, shape)

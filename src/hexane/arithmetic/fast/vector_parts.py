@@ -264,6 +264,18 @@ def converted(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Va
     return bits, builder.select(zero, short(ALL_ZERO), exponent)
 
 
+def stepped(builder: ir.IRBuilder, halves: ir.Value) -> ir.Value:
+    """A vector of halfwords, none infinite or NaN, as float32 a step away from zero, if they are not zero.
+
+    What is added is more than half a step and less than one and a half.
+    """
+    lanes = halves.type.count
+    floats = ir.VectorType(ir.FloatType(), lanes)
+    fma = builder.module.declare_intrinsic(f"llvm.fma.v{lanes}f32", (), ir.FunctionType(floats, [floats] * 3))
+    number = builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), lanes)), floats)
+    return builder.call(fma, [number, constant(floats, 0.6875 * 2.0**-23), number])
+
+
 TO_NEAREST, TOWARDS_ZERO = ir.Constant(I32, 8), ir.Constant(I32, 11)
 """How an AVX-512 operation rounds, without exceptions: to nearest, or it cuts."""
 
@@ -288,36 +300,54 @@ def _units_to_halves_cut(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 def _units_to_halves_signed(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """`units_to_halves` where only the conversion to halfwords can cut.
+    """`units_to_halves` where only the conversion to halfwords can cut."""
+    integers, floats = value.type, ir.VectorType(ir.FloatType(), 8)
+    sign = builder.module.declare_intrinsic(
+        "llvm.x86.avx2.psign.d", (), ir.FunctionType(integers, [integers, integers])
+    )
+    magnitude = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), builder.neg(value), value)
+    large = builder.sext(builder.icmp_signed(">=", magnitude, constant(integers, SMALL)), integers)
+    exact = builder.and_(magnitude, builder.not_(builder.and_(large, constant(integers, (1 << 7) - 1))))
+    return _halved(builder, builder.sitofp(builder.call(sign, [exact, value]), floats))
+
+
+def _halved(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
+    """Exact sums (float32, in units) as halfwords, half away, by a conversion that cuts.
 
     Half a step of the result, 2^-11 of the power of two below the number, is added as a number: exact, or the next
     power of two is near and what is lost lies below the cut.
     """
-    integers, floats = value.type, ir.VectorType(ir.FloatType(), 8)
+    integers, floats = ir.VectorType(I32, 8), number.type
     module = builder.module
-    sign = module.declare_intrinsic("llvm.x86.avx2.psign.d", (), ir.FunctionType(integers, [integers, integers]))
     fma = module.declare_intrinsic("llvm.fma.v8f32", (), ir.FunctionType(floats, [floats] * 3))
     halved = module.declare_intrinsic(
         "llvm.x86.vcvtps2ph.256", (), ir.FunctionType(ir.VectorType(ir.IntType(16), 8), [floats, I32])
     )
-    magnitude = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), builder.neg(value), value)
-    large = builder.sext(builder.icmp_signed(">=", magnitude, constant(integers, 1 << 24)), integers)
-    exact = builder.and_(magnitude, builder.not_(builder.and_(large, constant(integers, (1 << 7) - 1))))
-    number = builder.sitofp(builder.call(sign, [exact, value]), floats)
     power = builder.and_(builder.bitcast(number, integers), constant(integers, -1 << 23))
     scaled = builder.fmul(number, constant(floats, 2.0**-16))
     rounded = builder.call(fma, [builder.bitcast(power, floats), constant(floats, 2.0**-27), scaled])
     return builder.call(halved, [rounded, ir.Constant(I32, 3)])
 
 
-def finished(builder: ir.IRBuilder, units: ir.Value, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> ir.Value:
-    """A vector of sums below the limit as halfwords: sums below `lowest` (a vector of int32) are that, and halfwords
-    above `cap` (of int16, unsigned) are that.
+SMALL = 1 << 24
+"""Sums below, in units, are exact in float32."""
 
-    A ReLU is lowest = 0, and there is a cap only behind one; without them `lowest` is the least int32, cap 0xFFFF.
+
+def finished(
+    builder: ir.IRBuilder, units: ir.Value, ends: tuple[ir.Value, ir.Value], shape: VectorShape, *, small: bool = False
+) -> ir.Value:
+    """A vector of sums below the limit as halfwords: sums below the lowest (ends[0], a vector of int32) are that, and
+    halfwords above the cap (ends[1], of int16, unsigned) are that.
+
+    A ReLU is a lowest of 0, and there is a cap only behind one; without them the lowest is the least int32, the cap
+    0xFFFF. small: all sums are below `SMALL` in magnitude.
     """
+    lowest, cap = ends
     value = builder.select(builder.icmp_signed(">", units, lowest), units, lowest)
-    half = units_to_halves(builder, value, shape)
+    if small and shape.cuts and value.type.count == 8:
+        half = _halved(builder, builder.sitofp(value, ir.VectorType(ir.FloatType(), 8)))
+    else:
+        half = units_to_halves(builder, value, shape)
     return builder.select(builder.icmp_unsigned("<", half, cap), half, cap)
 
 
