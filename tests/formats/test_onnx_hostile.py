@@ -160,3 +160,18 @@ def test_compiling_a_constant_output_ends() -> None:
     program = hexane.compile(graph)
     got = program.run({"a": np.array([3], np.float32)})
     assert {name: array.tolist() for name, array in got.items()} == {"b": [3.0], "c": [], "d": []}
+
+
+def test_the_import_of_a_library_is_no_time_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its bytecode onnxscript takes longer to import than a model may."""
+    pytest.importorskip("onnxscript")
+    (tmp_path / "onnx_ir.py").write_text(
+        "import sys, time\nwhile time.process_time() < 3: pass\n"
+        f"sys.path.remove({str(tmp_path)!r}); del sys.modules['onnx_ir']; import onnx_ir\n"
+    )
+    library._close()
+    monkeypatch.setattr(library, "SECONDS", 1)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = _good().SerializeToString()
+    assert onnx.ModelProto.FromString(library.call("fold", model, where="here")).graph.node[0].op_type == "Relu"
+    library._close()

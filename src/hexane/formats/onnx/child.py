@@ -1,15 +1,18 @@
 """Process for onnx's own C++: reads requests from its input, writes answers.
 
 It stands alone, since it is started by its path, without site-packages: with the bare extension module it is there in
-a twentieth of a second. Requests and answers are a length, a JSON header and byte strings (see `send` and `receive`).
+a twentieth of a second. Messages are a length, a JSON header and byte strings (see `send` and `receive`): an empty one
+when the process is there, then for each request an empty one when its work, and its time, begins, and the answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, BinaryIO
 
 OLDEST_OPSET = 7
@@ -117,6 +120,16 @@ ACTIONS: dict[str, Callable[..., bytes]] = {
     action.__name__: action for action in (infer, check, inline, raise_opset, definition, fold)
 }
 
+LIBRARIES = {"fold": ("onnx", "onnx_ir", "onnxscript.optimizer")}
+"""What actions import. Where no bytecode of it lies on the disk, that takes longer than any model may."""
+
+
+def load(action: str) -> None:
+    """Import what an action needs; where that fails, the action says so."""
+    for name in LIBRARIES.get(action, ()):
+        with contextlib.suppress(Exception):
+            import_module(name)
+
 
 def answer(action: str, blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Result of an action, or its error in words."""
@@ -158,6 +171,8 @@ def main() -> None:
     while True:
         try:
             header, blobs = receive(requests)
+            load(header["action"])
+            send(answers, {}, [])
             limit(header["seconds"], header["memory"])
             reply = answer(header["action"], blobs)
             limit()

@@ -73,9 +73,10 @@ class _Child:
 
         timer = threading.Timer(PATIENCE * seconds, stop)
         timer.daemon = True
-        timer.start()
         try:
             child.send(self.requests, header, blobs)
+            child.receive(self.answers)
+            timer.start()
             reply, results = child.receive(self.answers)
         except (EOFError, OSError, ValueError):
             code = self._ended()
