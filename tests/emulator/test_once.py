@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import hexane
+from hexane.emulator.engine import Engine
 from hexane.emulator.once import once
-from hexane.emulator.registers import Registers
+from hexane.emulator.program import EmulatedProgram
+from hexane.emulator.registers import FormRegisters, Registers
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
 
@@ -51,3 +53,47 @@ def test_a_refusal_names_the_task() -> None:
     for r in tasks("M1"):
         with pytest.raises(EmulationError, match=rf"task\[{r.index}\]"):
             refuse(r)
+
+
+def blocks(chip: str) -> hexane.image.Image:
+    """A product of computed operands between convolutions, three times over."""
+    b, weight = GraphBuilder(), np.eye(64, dtype=np.float16)
+    x = b.input("x", (1, 64, 64), "fp16")
+    for _ in range(3):
+        y = b.softmax(x=b.matmul(x=b.linear(x=x, weight=weight), y=x, transpose_y=True), axis=-1)
+        x = b.add(x=x, y=b.matmul(x=y, y=x))
+    b.output(x)
+    return hexane.compile(b.graph, chip).images[0]
+
+
+def answer(image: hexane.image.Image, ask: str) -> tuple[str, int]:
+    """The refusal of a program, asked task by task, and how many forms of tasks were met."""
+    program = EmulatedProgram.of(image)
+    engine = Engine(program.buffers(), program.l2_bytes)
+    try:
+        for r in program.chain():
+            engine.check(r) if ask == "check" else engine.prepare(r, read_kernels=False)
+    except EmulationError as error:
+        return str(error), len(engine.forms)
+    return "", len(engine.forms)
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4"])
+def test_tasks_that_differ_in_their_turn_alone_are_of_one_form(chip: str) -> None:
+    image = blocks(chip)
+    refusal, forms = answer(image, "check")
+    assert not refusal and forms < len(image.tasks)
+    with pytest.raises(AssertionError, match=r"reads Task\.TID"):
+        FormRegisters.of(Registers(0, image.tasks[0]))["Task.TID"]
+
+
+@pytest.mark.parametrize("field", ["L2.SourceBase.Addr", "L2.ResultBase.Addr", "Common.InDim.Hin", "NE.MACCfg.OpMode"])
+def test_a_check_by_form_refuses_what_one_of_each_task_refuses(field: str) -> None:
+    """Where another value makes the task one of another form, and where the machine stands otherwise by then."""
+    refused = 0
+    for index in range(len(blocks("M1").tasks)):
+        image = blocks("M1")
+        image.tasks[index].set(field, image.tasks[index].get(field) ^ 3)
+        assert answer(image, "check")[0] == answer(image, "prepare")[0]
+        refused += bool(answer(image, "check")[0])
+    assert refused

@@ -7,7 +7,7 @@ whole tensors in the right order, with their L2 regions checked for room and ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ from hexane.emulator import dma, kernel_fetch, ne, pe
 from hexane.emulator.ends import OperandSource, TaskResult, TaskSource
 from hexane.emulator.hazards import TaskOrder
 from hexane.emulator.l2 import L2, L2Region
-from hexane.emulator.legal import require_legal, require_units_agree
+from hexane.emulator.legal import require_legal, require_scratch_written, require_units_agree
 from hexane.emulator.memory import Memory
 from hexane.emulator.regions import tile_of
-from hexane.emulator.registers import Registers
+from hexane.emulator.registers import FormRegisters, Registers
 from hexane.emulator.step_jobs import Aside, Part, jobs_of
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import EngineTask, understand
@@ -95,6 +95,8 @@ class Engine:
     report: TraceReport = field(default_factory=TraceReport)
     strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
+    forms: dict[Hashable, EngineTask] = field(default_factory=dict)
+    """A task of each form that was checked."""
 
     def __post_init__(self) -> None:
         self.l2 = L2(self.l2_bytes, self.sanitize)
@@ -114,21 +116,41 @@ class Engine:
         No check asks for a number, so what holds now holds whenever the same tasks run in the same order. Without
         ``read_kernels`` constant kernels are not unpacked, which is all that a check of a program can leave out.
         """
+        task, work, constant = self._request(r, read_kernels=read_kernels)
+        sources, places = self._take_turn(task)
+        return Step(task, sources, work, tuple(places), _direct(task, sources, places) if constant else None)
+
+    def check(self, r: Registers) -> EngineTask:
+        """``prepare`` for a program that is only checked: what the registers say is asked once of tasks of one form."""
+        form = r.form
+        if form not in self.forms:
+            self.forms[form] = self._request(FormRegisters.of(r), read_kernels=False)[0]
+        task = replace(self.forms[form], registers=r)
+        self._take_turn(task)
+        return task
+
+    def _request(self, r: Registers, *, read_kernels: bool) -> tuple[EngineTask, UnitWork, bool]:
+        """A task as its registers ask for it, its work, and whether its kernel, if it has one, is read once."""
         require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
         task = understand(r)
-        require_units_agree(task, self.scratch_writers)
-        operands = (task.source1, task.source2) if task.source2 else (task.source1,)
-        sources = tuple(self._source(task, operand) for operand in operands)
+        require_units_agree(r, task.unit == "NE")
         fetched = kernel_fetch.fetch(task, self.memory) if task.unit == "NE" else None
-        if fetched is not None and not read_kernels:
+        if fetched is None:
+            return task, pe.prepare(task), True
+        if not read_kernels:
             fetched = replace(fetched, constant=False)
-        work = pe.prepare(task) if fetched is None else ne.prepare(task, fetched)
+        return task, ne.prepare(task, fetched), fetched.constant
+
+    def _take_turn(self, task: EngineTask) -> tuple[tuple[OperandReader, ...], list[ResultPlace]]:
+        """Operands and places of a task whose turn it is; the machine then stands as it does behind the task."""
+        require_scratch_written(task, self.scratch_writers)
+        operands = (task.source1, task.source2) if task.source2 else (task.source1,)
+        sources = tuple([self._source(task, operand) for operand in operands])
         places = self._places(task)
         if self.sanitize:
             for hazard in self.order.next(task):
                 raise hazard
-        constant = fetched is None or fetched.constant
-        return Step(task, sources, work, tuple(places), _direct(task, sources, places) if constant else None)
+        return sources, places
 
     # ---- sources -------------------------------------------------------------------------------------------------
 

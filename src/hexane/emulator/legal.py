@@ -174,12 +174,16 @@ def _unread(roles: Roles) -> dict[str, int]:
 
     `hexane.emulator.stream` asks for tags and marks, the decoder for a task's size.
     """
-    read = {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream", "Tag")}
+    read = {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream")}
     read |= {*roles.fields.values(), *_RATES}
     unread = {}
     for name, register in roles.family.table.by_key.values():
         for row in register.fields:
-            if f"{name}.{row.name}" not in read and not (name.startswith("Header") and row.name in _IN_HEADER):
+            if (
+                f"{name}.{row.name}" not in read
+                and row.name != "Tag"
+                and not (name.startswith("Header") and row.name in _IN_HEADER)
+            ):
                 unread[f"{name}.{row.name}"] = (register.reset or 0) >> row.low & row.limit
     return unread
 
@@ -229,16 +233,16 @@ def _asked(generation: str, on_ne: bool, present: Iterable[str]) -> Iterator[str
     return (name for name in present if name in allowed or unknown(name))
 
 
-def require_units_agree(task: EngineTask, scratch_writers: set[int]) -> None:
-    """Header and registers say the same of the same thing (docs/reference/engine-h13.md 4.2)."""
+def require_scratch_written(task: EngineTask, scratch_writers: set[int]) -> None:
+    """A kernel in scratch comes from a task before (docs/reference/engine-h13.md 4.2)."""
     r = task.registers
-    _require_agreement(r, task.unit == "NE")
     if r.channel("kernel") == SCRATCH and r["Task.DTID"] not in scratch_writers:
         raise r.error(f"task {r['Task.DTID']} has not written to scratch before", "Task.DTID")
 
 
 @once
-def _require_agreement(r: Registers, on_ne: bool) -> None:
+def require_units_agree(r: Registers, on_ne: bool) -> None:
+    """Header and registers say the same of the same thing (docs/reference/engine-h13.md 4.2)."""
     kernel = r.channel("kernel")
     if r.linked:
         for name, value in {

@@ -38,7 +38,7 @@ def placements(image: Image) -> tuple[dict[int, OperandPlacement], str]:
         names = {surface.channel: surface.name for surface in image.surfaces if surface.channel is not None}
         engine = Engine(program.buffers(), program.l2_bytes, sanitize=False)
         for registers in program.chain():
-            task = engine.prepare(registers, read_kernels=False).task
+            task = engine.check(registers)
             rows[task.index] = _placement(task, names)
     except HexaneError as error:
         return rows, str(error)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Hashable, Iterable
+from functools import lru_cache
+from operator import itemgetter
 
 from hexane import chips, isa
 from hexane.errors import EmulationError
+from hexane.isa.fields import FieldPlan
 from hexane.isa.roles import CHANNEL, Roles, roles_of
 
 CHANNELS = {side: CHANNEL.format(side) for side in ("source1", "source2", "result", "kernel", "table")}
+
+TURN = re.compile(
+    r"(Task|Header\[\d+\])\.(D?TID|NextPointer|NextSize)|.*\.Tag|KernelDMASrc\.(CoeffBaseAddr\[\d+\]|KernelBase)\.Addr"
+)
+"""Fields that say where in its program a task stands: its number, its link, the place of its kernel."""
 
 
 class Registers:
@@ -41,6 +50,11 @@ class Registers:
         if self._more and not self._more.keys().isdisjoint(names):
             return tuple(self[name] for name in names)
         return self._plan.picker(names)(self._row)
+
+    @property
+    def form(self) -> Hashable:
+        """Equal for tasks that differ in fields of their turn (``TURN``) alone."""
+        return self._plan, _lasting(self._plan)(self._row), tuple(self._more.items())
 
     @property
     def limits(self) -> chips.Generation:
@@ -110,3 +124,34 @@ class Registers:
             raise self.error(
                 f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
             )
+
+
+@lru_cache(1024)
+def _lasting(plan: FieldPlan) -> Callable[[list[int]], tuple[int, ...]]:
+    """Reader of the fields of a layout that say nothing of a task's turn."""
+    return itemgetter(*(at for name, at in plan.index.items() if not TURN.fullmatch(name)))
+
+
+class FormRegisters(Registers):
+    """The registers of all tasks of one form: they do not tell what differs between these."""
+
+    @classmethod
+    def of(cls, r: Registers) -> FormRegisters:
+        form = cls.__new__(cls)
+        form.__dict__.update(r.__dict__)
+        return form
+
+    def __getitem__(self, name: str) -> int:
+        _require_lasting(name)
+        return super().__getitem__(name)
+
+    def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        for name in names:
+            _require_lasting(name)
+        return super().several(names)
+
+
+@lru_cache(None)
+def _require_lasting(name: str) -> None:
+    if TURN.fullmatch(name):
+        raise AssertionError(f"a check that is made once for tasks of one form reads {name}")

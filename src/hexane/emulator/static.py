@@ -31,5 +31,5 @@ def check_program(image: Image | EmulatedProgram) -> None:
     program = EmulatedProgram.of(image)
     engine = Engine(program.buffers(), program.l2_bytes)
     for registers in program.chain():
-        engine.prepare(registers, read_kernels=False)
+        engine.check(registers)
     program.require_complete(engine.memory)
