@@ -118,6 +118,30 @@ def test_a_variant_costs_less_all_told_and_no_more_time_than_at_first(name, monk
     variants = {id(program): search.Variant(one, Cost(100, 8_000_000)), id(other): search.Variant(other, cost)}
     monkeypatch.setattr(search, "StripeAnalysis", lambda *args: None)
     monkeypatch.setattr(search, "_form", lambda form, *args: variants[id(form)])
+    monkeypatch.setattr(search, "_moves", lambda form: True)
     monkeypatch.setattr(search, "_spills", lambda best, form: ["t"])
     monkeypatch.setattr(search, "expected", lambda form, price: [Cost(101, 8_000_000)])
     assert search.cheapest(program, None, None) is variants[id(other if taken else program)]
+
+
+def tail(side):
+    """Convolutions in a row."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, side, side), "fp16")
+    for _ in range(4):
+        x = b.relu(x=b.conv(x=x, weight=weights(16, 16, 3), pad_type="same"))
+    b.output(x)
+    return b.graph
+
+
+@pytest.mark.parametrize("chip", ["M1", "M5"])
+@pytest.mark.parametrize(("graph", "searched"), [(tail(16), False), (tail(400), True), (network(200), True)])
+def test_a_program_whose_tensors_all_stay_is_not_searched(chip, graph, searched, monkeypatch):
+    """And the search would have left it as it is."""
+    searches, analysis = [], search.StripeAnalysis
+    monkeypatch.setattr(search, "StripeAnalysis", lambda *args: searches.append(args) or analysis(*args))
+    program = hexane.compile(graph, chip)
+    assert bool(searches) is searched
+    monkeypatch.setattr(search, "_moves", lambda form: True)
+    again = hexane.compile(graph, chip)
+    assert [image.to_bytes() for image in again.images] == [image.to_bytes() for image in program.images]

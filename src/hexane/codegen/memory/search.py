@@ -45,7 +45,7 @@ def cheapest(
     tried, one after the other, those first that move most: what would the program cost if this one stayed, others made
     room, and tasks went in stripes where it left them too little?
     """
-    if len(program.plans) < 2:
+    if len(program.plans) < 2 or not _moves(program):
         return None
     analysis = StripeAnalysis(
         program.target, program.plans, program.held, program.identity, program.stored, price, program.memo
@@ -67,6 +67,21 @@ def cheapest(
         else:
             in_vain += 1
     return best
+
+
+def _moves(program: ResidencyProgram) -> bool:
+    """True where a tensor goes through DRAM that could stay, or that stripes could keep: else nothing is to be won."""
+    could = {value.key for value in program.candidates if value.size < room_of(program)}
+    kernels = [(plan.kernel.source, i) for i, plan in enumerate(program.plans) if plan.kernel is not None]
+    stay_there = {program.identity(source, i) for source, i in kernels if source is not None}
+    for i, bits in enumerate(found_in_l2(program.choice[0], len(program.plans))):
+        for end in program.held.ends[i]:
+            if end.dma is None or bits & OFF[end.side]:
+                continue
+            key = program.identity(end.dma.buffer, i)
+            if key in could or (key is not None and key not in stay_there and not program.stored(key).surface):
+                return True
+    return False
 
 
 def _spills(form: Variant, program: ResidencyProgram) -> list[Hashable]:
