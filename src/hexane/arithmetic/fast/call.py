@@ -19,7 +19,8 @@ MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LE
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
-BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS, DEPTHWISE_HALVES, MAC_ROWS_SMALL = range(24, 32)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS, DEPTHWISE_HALVES = range(24, 31)
+MAC_ROWS_SMALL, DECODE_TILES = range(31, 33)
 """Places in `Kernels.addresses`."""
 
 
@@ -75,6 +76,11 @@ def call_halves(typing, address, units, out, n, lowest, cap):
 @intrinsic
 def call_decode_columns(typing, address, source, n, values, exponents):
     return _call(types.void, 4)
+
+
+@intrinsic
+def call_decode_tiles(typing, address, source, n, values, exponents):
+    return _call(types.int64, 4)
 
 
 @intrinsic

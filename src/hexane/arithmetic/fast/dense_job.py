@@ -13,11 +13,14 @@ from numba import carray
 from hexane.arithmetic.fast import matrix, packing, product
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
+    DECODE_TILES,
     LEAST,
     call_body,
     call_decode_columns,
+    call_decode_tiles,
     call_least,
     call_pack,
+    copy_bytes,
     pointer,
 )
 from hexane.arithmetic.fast.compiled import compiled
@@ -40,6 +43,7 @@ from hexane.arithmetic.fast.jobs import (
 from hexane.arithmetic.fast.packing import window_minimum
 from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.product_record import PackedRows, ProductRecord
+from hexane.arithmetic.fast.results import copy_lines
 from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
@@ -70,23 +74,21 @@ def _decode_lines(kernels, x, image, first, last, pitch, values, exponents):
     """Channels first .. last - 1 of a 1x1 window's image: as `packing.decode_planes` does a matrix."""
     inner, height, width = x.shape[2:]
     steps = x.strides
-    together = height == 1 or steps[3] == 2 * width
     size = height * width
+    lines = np.zeros(size + SEGMENT, np.uint16)  # whole vectors
     for p in range(first, last):
         source = x.ctypes.data + image * steps[0] + p // inner * steps[1] + p % inner * steps[2]
-        row = p * pitch
-        for y in range(1 if together else height):
-            place = row + y * width
-            call_decode_columns(
-                kernels[DECODE_COLUMNS],
-                source + y * steps[3],
-                size if together else width,
-                values.ctypes.data + 4 * place,
-                exponents.ctypes.data + place,
-            )
+        row, halves = p * pitch, lines.ctypes.data
+        if height == 1 or steps[3] == 2 * width:
+            copy_bytes(halves, source, 2 * size)
+        else:
+            copy_lines(halves, 2 * width, source, steps[3], height, 2 * width)
+        to, least = values.ctypes.data + 4 * row, exponents.ctypes.data + row
+        if call_decode_tiles(kernels[DECODE_TILES], halves, size, to, least):
+            exponents[row + size : row + pitch] = ALL_ZERO
+            call_decode_columns(kernels[DECODE_COLUMNS], halves, size, to, least)
+            call_least(kernels[LEAST], least, size)
         values[row + size : row + pitch] = 0
-        exponents[row + size : row + pitch] = ALL_ZERO
-        call_least(kernels[LEAST], exponents.ctypes.data + row, size)
 
 
 @compiled(inner=True)

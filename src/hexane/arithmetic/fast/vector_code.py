@@ -303,6 +303,7 @@ FUNCTIONS = (
     "scale_rows",
     "depthwise_halves",
     "mac_rows_small",
+    "decode_tiles",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -321,6 +322,7 @@ def build_module(shape: VectorShape) -> ir.Module:
     build_halves(module, shape)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)
+    vector_operands.build_decode_tiles(module, shape)
     vector_operands.build_thresholds(module, shape)
     vector_operands.build_least(module, shape)
     vector_operands.build_interleave(module, shape)
