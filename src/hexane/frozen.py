@@ -39,10 +39,11 @@ def slot_init(cls: type[T]) -> type[T]:
 def dict_init(cls: type[T]) -> type[T]:
     """The same of a class without slots, whose fields go into the instance's dictionary.
 
-    Raises TypeError for a field that is not simply a parameter of ``__init__``.
+    One that is no parameter of ``__init__`` is left to ``__post_init__``. Raises TypeError for any other that is not
+    simply a parameter.
     """
     for field in fields(cls):  # type: ignore[arg-type]
-        if not _is_plain(field):
+        if field.init and not _is_plain(field):
             raise TypeError(f"{cls.__name__}.{field.name} is no plain field")
     return _initialised(cls, "own['{0}'] = {0}", {}, "own = self.__dict__")
 
@@ -57,14 +58,15 @@ def _initialised(cls: type[T], write: str, names: dict[str, Any], *first: str) -
     """The class with a ``__replace__``, and an ``__init__`` that does ``write`` for each field behind ``first``."""
     names["SAME"] = MISSING
     parameters, writes, same = ["self"], list(first), []
-    for field in fields(cls):  # type: ignore[arg-type]
+    given = [field for field in fields(cls) if field.init]  # type: ignore[arg-type]
+    for field in given:
         names[f"default_{field.name}"] = field.default
         parameters.append(field.name if field.default is MISSING else f"{field.name}=default_{field.name}")
         writes.append(write.format(field.name))
         same.append(f"self.{field.name} if {field.name} is SAME else {field.name}")
     if hasattr(cls, "__post_init__"):
         writes.append("self.__post_init__()")
-    keywords = ", ".join(f"{field.name}=SAME" for field in fields(cls))  # type: ignore[arg-type]
+    keywords = ", ".join(f"{field.name}=SAME" for field in given)
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(writes), names)
     exec(f"def __replace__(self, *, {keywords}):\n return self.__class__({', '.join(same)})", names)
     cls.__replace__ = names["__replace__"]  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ def test_a_bias_equal_for_all_outputs_is_one_number_as_in_apples_products(output
     agreed(program, inputs)
     (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
     task = program.segments[0].image.tasks[program.segments[0].plans.index(plan)]
-    assert plan.acc_bias == 0.125 and task.get("NE.MACCfg.BiasMode") == 0
+    assert plan.ne.acc_bias == 0.125 and task.get("NE.MACCfg.BiasMode") == 0
     assert outputs > 1 or plan.evidence is Evidence.APPLE
 
 
@@ -63,7 +63,7 @@ def test_other_biases_are_a_row_in_front_of_the_weights(bias: list[float], k: in
     program = hexane.compile(graph)
     agreed(program, inputs)
     (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
-    assert plan.acc_bias == 0 and "table before bias" in plan.note
+    assert plan.ne.acc_bias == 0 and "table before bias" in plan.note
 
 
 def a_part_is_read(b: GraphBuilder, x, y):

@@ -70,9 +70,9 @@ def test_the_counters_of_a_task(target) -> None:
     assert min(most["w"], most["wout"]) >= limits.max_width and min(most["h"], most["hout"]) >= limits.max_height
     assert min(most["c"], most["cout"]) >= limits.max_channels and most["groups"] == limits.max_groups
     for name, limit in most.items():
-        target.require_fields(Plan("NE", **{"w": 1, "h": 1, "c": 1, name: limit}))
+        target.require_fields(Plan(**{"w": 1, "h": 1, "c": 1, name: limit}))
         with pytest.raises(UnsupportedError, match=f"a task of {limit + 1} "):
-            target.require_fields(Plan("NE", **{"w": 1, "h": 1, "c": 1, name: limit + 1}))
+            target.require_fields(Plan(**{"w": 1, "h": 1, "c": 1, name: limit + 1}))
 
 
 BATCHES = ("relu", "add", "mean", "concat", "slice", "turn")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hexane.codegen.operations import After, ResultType, SourceType
+from hexane.codegen.operations import COPY, After, ResultType, SourceType
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.tasks import by_dma, resident
 
@@ -13,7 +13,7 @@ EACH = list(After.__members__.values())
 
 @pytest.mark.parametrize("after", EACH)
 def test_ways_of_a_source(after: After) -> None:
-    plan = Plan("PE", w=8)
+    plan = Plan(pe=COPY, w=8)
     for keep, type in ((True, SourceType.DMA_KEEP), (False, SourceType.DMA_STREAM)):
         loaded = by_dma(plan, Region(64), keep=keep, after=after)
         assert loaded.source == plan.source._replace(region=Region(64), type=type, after=after)
@@ -23,7 +23,7 @@ def test_ways_of_a_source(after: After) -> None:
 
 @pytest.mark.parametrize("after", EACH)
 def test_ways_of_a_result(after: After) -> None:
-    plan = Plan("PE", w=8)
+    plan = Plan(pe=COPY, w=8)
     sent = plan.streaming(Region(64, 16), after=after)
     assert sent.result == plan.result._replace(region=Region(64, 16), type=ResultType.DMA_STREAM, after=after)
     buffered = sent.sending(128)
@@ -36,7 +36,7 @@ def test_ways_of_a_result(after: After) -> None:
 @pytest.mark.parametrize("before", EACH)
 @pytest.mark.parametrize("more", EACH)
 def test_waits_add_up(before: After, more: After) -> None:
-    plan = Plan("PE", w=8)
+    plan = Plan(pe=COPY, w=8)
     for kind in SourceType:
         plan = plan.reading(type=kind, after=before)
         assert plan.waiting(more).source == plan.source._replace(after=before | more)
@@ -49,6 +49,6 @@ def test_waits_add_up(before: After, more: After) -> None:
 
 
 def test_the_first_is_left_as_it_is() -> None:
-    plan = Plan("PE", w=8).reading(after=After.NE_RESULT).writing(after=After.PE_RESULT)
+    plan = Plan(pe=COPY, w=8).reading(after=After.NE_RESULT).writing(after=After.PE_RESULT)
     assert plan.waiting(After.PE_SOURCE, result=After.NE_SOURCE) is not plan
     assert (plan.source.after, plan.result.after) == (After.NE_RESULT, After.PE_RESULT)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane.codegen import tasks
-from hexane.codegen.operations import PeKind, SourceType
+from hexane.codegen.operations import BINARY, COPY, MAXIMUM, SourceType
 from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Region, Space
 from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
@@ -21,7 +21,7 @@ BROUGHT = Operand(dma=SOURCE, type=SourceType.DMA_STREAM)
 
 def _reduction(channels: int, rows: int, row: int, base: int) -> Plan:
     source = BROUGHT.at(Region(base, 16, row, row, row), SOURCE)
-    return Plan("PE", w=8, c=channels, h=rows, kind=PeKind.REDUCE, source=source, patch=(3, 3))
+    return Plan(pe=MAXIMUM, w=8, c=channels, h=rows, source=source, patch=(3, 3))
 
 
 @pytest.mark.parametrize("channels, rows, base", [(16, 1, 0), (1024, 4, 0x400), (4096, 7 * 16, 0)])
@@ -49,7 +49,7 @@ def test_tiles_of_a_planar_task_fit(data: st.DataObject) -> None:
     first, second = (_part(draw(st.integers(1, 80)), held * (1 + two)) for _ in range(2))
     result = _part(draw(st.integers(1, 100)), 2 << patch)
     plan = Plan(
-        "PE", w=8, c=8, h=rows, kind=PeKind.BINARY if two else PeKind.UNARY, patch=(3, patch), tile=rows,
+        pe=BINARY["add"] if two else COPY, w=8, c=8, h=rows, patch=(3, patch), tile=rows,
         source=BROUGHT.at(Region(low, 16, first, first, first), SOURCE),
         second=Operand(dma=SOURCE if two else None, region=Region(low + rows * first, 16, second, second, second)),
         result=Destination(region=Region(low + rows * (first + two * second), 16, result, result, result)),

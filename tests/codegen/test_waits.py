@@ -16,7 +16,7 @@ from facts import fact_files
 from hexane.codegen import dram_order
 from hexane.codegen.defects import DefectWarning
 from hexane.codegen.memory import complete, hazards
-from hexane.codegen.operations import UNHINTED, After, PeKind, SourceType
+from hexane.codegen.operations import BINARY, COPY, NE_TASK, UNHINTED, After, SourceType
 from hexane.codegen.plan import Buffer, Destination, Dma, EarlierReader, Operand, Plan, Region, Space
 from hexane.codegen.targets import Places
 from hexane.graph import Graph, GraphBuilder
@@ -29,14 +29,13 @@ A, B, C, D = (Region(n * 0x1000, 16, LINE, LINE, LINE) for n in range(4))
 
 
 def _task(unit: str, reads: Operand, source: Region, result: Region, second: Region | None = None) -> Plan:
-    kind = PeKind.NE_TASK if unit == "NE" else PeKind.BINARY if second else PeKind.UNARY
+    pe = NE_TASK if unit == "NE" else BINARY["add"] if second else COPY
     src = None if reads.type is SourceType.RESIDENT else Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
     second = second or Region()
     return Plan(
-        unit,
+        pe=pe,
         w=8,
         c=8,
-        kind=kind,
         source=reads.at(source, src),
         second=Operand(region=second),
         result=Destination(region=result),

@@ -35,7 +35,7 @@ def moved_within(rng: np.random.Generator, walk: Walk) -> Walk:
 
 def plan_along(walk: Walk) -> Plan:
     groups, depth, channels, rows, bursts = walk.extents
-    plan = Plan("NE", w=bursts * BURST // 2, h=rows, c=channels, d=depth, groups=groups)
+    plan = Plan(w=bursts * BURST // 2, h=rows, c=channels, d=depth, groups=groups)
     dma = Tensor(SCRATCH, 1, channels, rows, bursts * BURST // 2).dma(walk.start)
     steps = dict(zip(("group", "depth", "plane", "row"), walk.steps))
     return plan.on(SOURCE, dma=replace(dma, **steps))

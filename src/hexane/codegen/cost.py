@@ -27,7 +27,7 @@ NE_TABLE_PATCH_NS = 14.4  # table, per patch and lane: one resident 256x256 map 
 
 def dma_bytes(plan: Plan) -> int:
     """Bytes that the task moves between DRAM and the engine, kernel streams included."""
-    reduced = plan.kind.reduces
+    reduced = plan.pe.reduces
     total = 0
     if plan.source.transfer is not None:
         read = read_extents(plan, plan.source.broadcast)
@@ -50,7 +50,7 @@ def dma_bytes(plan: Plan) -> int:
 
 def _constant_rows(plan: Plan) -> int:
     """A second operand that lies with channels along W: a row of scales below the row of shifts, or one row."""
-    return (2 if plan.kind is PeKind.SCALE_SHIFT else 1) * align(plan.c * 2, 64)
+    return (2 if plan.pe.kind is PeKind.SCALE_SHIFT else 1) * align(plan.c * 2, 64)
 
 
 def _source_bytes(plan: Plan, dma: Dma, extents: Extents) -> int:
@@ -62,22 +62,22 @@ def engine_ns(plan: Plan) -> float:
     pixel = plan.w == plan.h == plan.d == 1
     channels = plan.c * plan.groups
     if plan.unit == "PE":
-        if plan.kind is PeKind.REDUCE and plan.groups > 1:
+        if plan.pe.kind is PeKind.REDUCE and plan.groups > 1:
             chunks = 1 if plan.h > 1 or plan.source.dma is not None else ceil_div(plan.w, 32)
             return channels * PE_GROUP_RESIDENT_NS * chunks
-        if plan.kind.reduces and plan.w >= 128:
+        if plan.pe.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
-        if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.source.dma is None:
+        if plan.pe.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.source.dma is None:
             return channels * plan.w * 4 * PE_FOLDED_ROW_NS
         if pixel:
             second = plan.second.dma is not None and not plan.second.transposed
             of_dma = (0.0, PE_PIXEL_ONE_NS, PE_PIXEL_TWO_NS)[(plan.source.dma is not None) + second]
             return channels * of_dma / (2 if plan.source.transposed else 1)
-        if plan.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT):
+        if plan.pe.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT):
             return channels * plan.w * plan.h * PE_VALUE_NS
         return 0.0
     if plan.unicast:
-        time = channels * NE_PIXEL_NS if pixel and (plan.mac.op is NeOp.BYPASS or plan.mac.ones) else 0.0
+        time = channels * NE_PIXEL_NS if pixel and (plan.ne.op is NeOp.BYPASS or plan.ne.ones) else 0.0
         if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
             time = max(time, channels * NE_TURNED_NS)
         if plan.tables and plan.source.dma is None:

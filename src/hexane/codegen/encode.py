@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from hexane.codegen.defects import TaskError
-from hexane.codegen.operations import After, Element, KernelFormat, NeOp, PeKind, Reduce, SourceType
+from hexane.codegen.operations import After, Element, KernelFormat, NeOp, Reduce, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import UnsupportedError
 from hexane.isa import FieldError
@@ -21,7 +21,6 @@ from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, MICROSECONDS, F
 Value = int | str | float
 Fields = dict[str, Value]
 
-TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
 NO_PALETTE = 8  # PalettizedBits of a kernel without palette
 
 
@@ -48,7 +47,7 @@ def _dimensions(plan: Plan, values: Fields) -> None:
     values["Common.OutDepth.Dout"] = plan.dout
     values["Common.Cin.Cin"], values["Common.Cout.Cout"] = plan.c, plan.cout
     values["Common.ChCfg.InFmt"] = plan.source.element
-    values["Common.ChCfg.Src2InFmt"] = Element.FP16 if plan.kind in TWO_OPERANDS else Element.UINT8
+    values["Common.ChCfg.Src2InFmt"] = Element.FP16 if plan.pe.operands == 2 else Element.UINT8
     values["Common.ChCfg.OutFmt"] = plan.result.element
     window = plan.window
     values["Common.ConvCfg.Kw"], values["Common.ConvCfg.Kh"] = window.kw, window.kh
@@ -60,7 +59,7 @@ def _dimensions(plan: Plan, values: Fields) -> None:
     values["Common.GroupConvCfg.NumGroups"] = plan.groups
     values["Common.GroupConvCfg.UnicastEn"] = plan.unicast > 0
     values["Common.GroupConvCfg.UnicastCin"] = max(1, plan.unicast)
-    values["Common.GroupConvCfg.ElemMultMode"] = plan.pairs
+    values["Common.GroupConvCfg.ElemMultMode"] = plan.ne.pairs
 
 
 def _division(plan: Plan, values: Fields) -> None:
@@ -72,7 +71,7 @@ def _division(plan: Plan, values: Fields) -> None:
     values["Common.PECfg.Src2Transpose"] = plan.second.transposed
     values["Common.PECfg.OutputTranspose"] = plan.result.transposed
     values["Common.Cfg.SmallSourceMode"] = plan.small_source
-    values["Common.Cfg.PEKind"] = plan.kind
+    values["Common.Cfg.PEKind"] = plan.pe.kind
     values["Common.Cfg.ShPref"], values["Common.Cfg.ShMin"], values["Common.Cfg.ShMax"] = plan.shape
     values["Common.Cfg.ActiveNE"] = plan.cores_log2
     if plan.double_buffer:  # H13 alone has the field, and its early compiler alone sets it
@@ -100,8 +99,8 @@ def _aliases(after: After) -> tuple[bool, ...]:
 
 
 def _l2(plan: Plan, values: Fields) -> None:
-    values["L2.L2Cfg.PaddingMode"] = plan.pe.reduce is Reduce.MAX or plan.mac.op is NeOp.MAXIMUM  # the lowest number
-    values["L2.L2Cfg.Src2ReLU"] = plan.relu_second
+    values["L2.L2Cfg.PaddingMode"] = plan.pe.reduce is Reduce.MAX or plan.ne.op is NeOp.MAXIMUM  # the lowest number
+    values["L2.L2Cfg.Src2ReLU"] = plan.pe.relu_second
     source = operand_by_dma(plan)
     after = plan.source.after
     values["L2.SourceCfg.SourceType"] = plan.source.type
@@ -145,23 +144,23 @@ def _region(values: Fields, names: tuple[str, ...], region: Region) -> None:
 
 
 def _engines(plan: Plan, values: Fields) -> None:
-    values["NE.AccBias.AccBias"] = plan.acc_bias
+    values["NE.AccBias.AccBias"] = plan.ne.acc_bias
     if plan.unit == "PE":
         operation = plan.pe
         values["PE.Cfg.ReduceMode"], values["PE.Cfg.OpMode"] = operation.reduce, operation.op
         values["PE.Cfg.ReluEn"], values["PE.Cfg.Cond"] = operation.relu, operation.condition
         values["PE.Cfg.NonlinearMode"] = operation.nonlinear
         values["PE.Cfg.FirstSrc"], values["PE.Cfg.SecSrc"] = operation.first, operation.second
-        values["PE.BiasScale.Bias"], values["PE.BiasScale.Scale"] = half(plan.bias), half(plan.scale)
-        values["PE.PreScale.Epsilon"], values["PE.PreScale.PreScale"] = half(plan.epsilon), half(plan.prescale)
-        values["PE.FinalScale.FinalScale"] = float(plan.final)
+        values["PE.BiasScale.Bias"], values["PE.BiasScale.Scale"] = half(operation.bias), half(operation.scale)
+        values["PE.PreScale.Epsilon"], values["PE.PreScale.PreScale"] = half(operation.epsilon), 1.0
+        values["PE.FinalScale.FinalScale"] = float(operation.final)
         return
     kernel_format(plan.kernel_format, values)
-    mac = plan.mac
+    mac = plan.ne
     values["NE.MACCfg.OpMode"], values["NE.MACCfg.KernelMode"] = mac.op, mac.ones
     values["NE.MACCfg.BiasMode"], values["NE.MACCfg.BinaryPoint"] = mac.bias, mac.binary_point
     values["NE.MACCfg.NonlinearMode"] = mac.nonlinear
-    values["NE.PostScale.PostScale"] = plan.post_scale
+    values["NE.PostScale.PostScale"] = mac.post_scale
 
 
 def kernel_format(coding: KernelFormat, values: Fields) -> None:

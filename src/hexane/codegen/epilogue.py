@@ -10,11 +10,9 @@ from hexane.lowering.fusion import Epilogue
 
 def apply(epilogue: Epilogue, plan: Plan) -> Plan:
     """Put an epilogue into a plan; the encoder rounds its factor to fp16."""
-    plan = plan.but(post_scale=epilogue.scale)
-    if epilogue.relu:
-        plan = plan.but(mac=plan.mac.then(NeNonlinear.RELU))
+    plan = plan.computing(post_scale=epilogue.scale, nonlinear=NeNonlinear.RELU if epilogue.relu else NeNonlinear.NONE)
     if epilogue.table_name is not None:
-        plan = plan.but(mac=plan.mac.then(NeNonlinear.TABLE), tables=plan.tables + (epilogue.table_name,))
+        plan = plan.computing(nonlinear=NeNonlinear.TABLE).but(tables=plan.tables + (epilogue.table_name,))
         if epilogue.table_name not in KNOWN or epilogue.numbers:
             plan = plan.inferred("a derived or fitted table behind sums")
     return plan

@@ -118,9 +118,11 @@ def walk_of(plan: Plan, side: str) -> Walk | None:
     if dma is None or dma.interleave != 1 or plan.source.staged or plan.result.staged:
         return None
     if side == RESULT:
-        apart = plan.kind.reduces or plan.result.transposed
+        apart = plan.pe.reduces or plan.result.transposed
     else:
-        apart = plan.source.transposed if side == SOURCE else plan.second.transposed or plan.kind is PeKind.SCALE_SHIFT
+        apart = (
+            plan.source.transposed if side == SOURCE else plan.second.transposed or plan.pe.kind is PeKind.SCALE_SHIFT
+        )
     if apart:
         return None
     g, d, c, h, w = operand_of(plan, side).extents
@@ -242,14 +244,9 @@ class BufferUses:
     def is_copy(self, index: int) -> bool:
         """True where a task does nothing but copy rows from DRAM to DRAM."""
         plan = self.plans[index]
-        if plan.unit != "NE" or not plan.mac.plain_copy or plan.out_trans or plan.kernel is not None or plan.holds:
+        if plan.unit != "NE" or not plan.ne.plain_copy or plan.out_trans or plan.kernel is not None or plan.holds:
             return False
-        if (
-            plan.post_scale != 1.0
-            or plan.acc_bias
-            or plan.source.element is not plan.result.element
-            or plan.dtid is not None
-        ):
+        if plan.source.element is not plan.result.element or plan.dtid is not None:
             return False
         if (
             plan.source.dma is None

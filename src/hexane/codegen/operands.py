@@ -15,8 +15,6 @@ from hexane.isa import tiles
 from hexane.isa.granules import UNIT
 from hexane.rounding import align, ceil_div
 
-TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
-
 
 class Extents(NamedTuple):
     """Elements along each axis of an operand as it is stored."""
@@ -63,7 +61,7 @@ def operand_of(plan: Plan, side: str) -> TaskOperand:
 def operands_of(plan: Plan, index: int) -> Iterator[TaskOperand]:
     """Sources, then the result."""
     yield _source(plan, index)
-    if plan.kind in TWO_OPERANDS:
+    if plan.pe.operands == 2:
         yield _second(plan, index)
     yield result_of(plan, index)
 
@@ -100,7 +98,7 @@ def _source(plan: Plan, index: int) -> TaskOperand:
 
 def _second(plan: Plan, index: int) -> TaskOperand:
     extents = read_extents(plan, plan.second.broadcast)
-    if plan.kind is PeKind.SCALE_SHIFT:
+    if plan.pe.kind is PeKind.SCALE_SHIFT:
         extents = extents._replace(d=1, h=2, w=1)
     return TaskOperand(
         index,
@@ -115,7 +113,7 @@ def _second(plan: Plan, index: int) -> TaskOperand:
 
 def result_of(plan: Plan, index: int) -> TaskOperand:
     extents = Extents(plan.groups, plan.dout, plan.cout, plan.hout, plan.columns)
-    if plan.kind.reduces:
+    if plan.pe.reduces:
         extents = extents._replace(d=1, h=1, w=1)
     return TaskOperand(
         index,

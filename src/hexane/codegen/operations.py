@@ -47,10 +47,6 @@ class PeKind(Word):
     REDUCE = "reduce"
     REDUCE_BINARY = "reduce_binary"
 
-    @property
-    def reduces(self) -> bool:
-        return self in (PeKind.REDUCE, PeKind.REDUCE_BINARY)
-
 
 class Axes(IntFlag):
     """Axes along which an operand of the planar engine has size 1."""
@@ -100,7 +96,11 @@ class SecondSource(Word):
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Planar:
-    """The planar engine's operation: operands, what joins them, the reduction and what follows it."""
+    """The planar engine's part of a task: operands, what joins them, the reduction and what follows it.
+
+    ``relu_second``: source 2 is clamped at 0 on its way out of L2. The encoder rounds the numbers to fp16, but for
+    ``final``.
+    """
 
     op: PeOp = PeOp.ADD
     second: SecondSource = SecondSource.NONE
@@ -109,24 +109,53 @@ class Planar:
     condition: Condition = Condition.NONE
     nonlinear: PeNonlinear = PeNonlinear.NONE
     relu: bool = False
+    kind: PeKind = PeKind.UNARY
+    bias: float = 0.0
+    scale: float = 1.0
+    epsilon: float = 0.0
+    final: float = 1.0
+    relu_second: bool = False
 
     def with_relu(self, relu: bool = True) -> Planar:
         return replace(self, relu=relu)
 
+    @property
+    def operands(self) -> int:
+        """Maps that the task reads, rows of shift and scale among them."""
+        return 2 if self.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY) else 1
 
+    @property
+    def reduces(self) -> bool:
+        return self.kind in (PeKind.REDUCE, PeKind.REDUCE_BINARY)
+
+    @property
+    def elementwise(self) -> bool:
+        return self.kind in (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
+
+
+def mean_over(count: int) -> Planar:
+    """The mean of so many values."""
+    return Planar(kind=PeKind.REDUCE, final=1.0 / count)
+
+
+NE_TASK = Planar(kind=PeKind.NE_TASK)
+"""In a task of the neural engine."""
 COPY = Planar()
+NEGATION = Planar(scale=-1.0)
 ABSOLUTE = Planar(condition=Condition.ABS)
 SQUARE = Planar(PeOp.SQUARE)
-MAXIMUM = Planar(reduce=Reduce.MAX)
-RECIPROCAL_SUM = Planar(nonlinear=PeNonlinear.RECIPROCAL)
+MAXIMUM = Planar(reduce=Reduce.MAX, kind=PeKind.REDUCE)
+RECIPROCAL_SUM = Planar(nonlinear=PeNonlinear.RECIPROCAL, kind=PeKind.REDUCE)
 BINARY = {
-    "add": Planar(PeOp.ADD, SecondSource.PLAIN),
-    "sub": Planar(PeOp.ADD, SecondSource.NEGATED),
-    "mul": Planar(PeOp.MUL, SecondSource.PLAIN),
-    "maximum": Planar(PeOp.MAX, SecondSource.PLAIN),
-    "minimum": Planar(PeOp.MIN, SecondSource.PLAIN),
+    "add": Planar(PeOp.ADD, SecondSource.PLAIN, kind=PeKind.BINARY),
+    "sub": Planar(PeOp.ADD, SecondSource.NEGATED, kind=PeKind.BINARY),
+    "mul": Planar(PeOp.MUL, SecondSource.PLAIN, kind=PeKind.BINARY),
+    "maximum": Planar(PeOp.MAX, SecondSource.PLAIN, kind=PeKind.BINARY),
+    "minimum": Planar(PeOp.MIN, SecondSource.PLAIN, kind=PeKind.BINARY),
 }
 """MIL's ops of two operands."""
+SCALE_SHIFT = {op: replace(BINARY[op], kind=PeKind.SCALE_SHIFT) for op in ("add", "sub")}
+"""A scale for each channel, and a shift that is added or subtracted first."""
 
 
 class NeOp(Word):
@@ -147,9 +176,10 @@ class NeNonlinear(Word):
 @slot_init
 @dataclass(frozen=True, slots=True)
 class Mac:
-    """The multiply-accumulate unit: ``ones`` is a kernel of ones that needs no stream, ``bias`` one per output channel.
+    """The neural engine's part of a task: ``ones`` is a kernel of ones that needs no stream, ``bias`` one per output.
 
-    ``binary_point`` is -4 with fp16 and 0 with 8-bit operands (and in copies of the early compiler).
+    ``binary_point`` is -4 with fp16 and 0 with 8-bit operands (and in copies of the early compiler). ``acc_bias`` for
+    all outputs and ``post_scale`` are rounded to fp16.
     """
 
     op: NeOp = NeOp.SUM
@@ -157,17 +187,19 @@ class Mac:
     bias: bool = False
     binary_point: int = -4
     nonlinear: NeNonlinear = NeNonlinear.NONE
+    acc_bias: float = 0.0
+    post_scale: float = 1.0
 
-    def biased(self, bias: bool = True) -> Mac:
-        return replace(self, bias=bias)
-
-    def then(self, nonlinear: NeNonlinear) -> Mac:
-        return replace(self, nonlinear=nonlinear)
+    @property
+    def pairs(self) -> bool:
+        """True where the task multiplies its inputs in pairs (ElemMultMode)."""
+        return self.op is NeOp.PRODUCT
 
     @property
     def plain_copy(self) -> bool:
         """True where the task only moves data."""
-        return self.op is NeOp.BYPASS and self.nonlinear is NeNonlinear.NONE
+        plain = self.op is NeOp.BYPASS and self.nonlinear is NeNonlinear.NONE
+        return plain and self.post_scale == 1.0 and not self.acc_bias
 
 
 MAC_COPY = Mac(NeOp.BYPASS, ones=True)

@@ -6,14 +6,14 @@ generation. Sizes and offsets are bytes, extents are elements, shapes of patches
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import (
-    COPY,
     MAC_CONV,
+    NE_TASK,
     PIXEL,
     PLAIN_KERNEL,
     UNHINTED,
@@ -31,7 +31,7 @@ from hexane.codegen.operations import (
     SourceType,
     WriteHint,
 )
-from hexane.frozen import dict_init, slot_init
+from hexane.frozen import dict_init, replace, slot_init
 from hexane.isa import channels
 
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
@@ -207,7 +207,8 @@ class Plan:
     A plan never changes: what a later step knows better is another plan (``but``) in its place.
     """
 
-    unit: str  # "NE" or "PE"
+    pe: Planar = NE_TASK  # any other: a task of the planar engine
+    ne: Mac = MAC_CONV
     w: int = 1
     h: int = 1
     c: int = 1
@@ -220,11 +221,9 @@ class Plan:
     ocg: int = 0
     groups: int = 1
     unicast: int = 0  # input channels per output channel, 0 = dense
-    pairs: bool = False  # ElemMultMode
     tile: int = 0  # 0: the whole output height
     patch: tuple[int, int] = (0, 0)
     small_source: bool = False
-    kind: PeKind = PeKind.NE_TASK
     shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
     cores_log2: int = 0
     fat_tile: bool = False  # two cores share a tile of twice the width and the outputs of both
@@ -236,19 +235,8 @@ class Plan:
     source: Operand = NO_OPERAND
     second: Operand = NO_OPERAND
     result: Destination = NO_DESTINATION
-    relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
-    # planar engine
-    pe: Planar = COPY
-    bias: float = 0.0  # this and the next three are rounded to fp16
-    scale: float = 1.0
-    epsilon: float = 0.0
-    prescale: float = 1.0
-    final: float = 1.0
-    # neural engine
+    # kernel
     kernel_format: KernelFormat = PLAIN_KERNEL
-    mac: Mac = MAC_CONV
-    acc_bias: float = 0.0  # rounded to fp16, as the next
-    post_scale: float = 1.0
     kernel: TaskKernel | None = None
     kernel_hint: ReadHint = ReadHint.NOALLOC
     # program
@@ -265,19 +253,23 @@ class Plan:
     note: str = ""
     macs: int = 0
 
+    unit: str = field(init=False)  # "NE" or "PE", as ``pe`` says
+
     def __post_init__(self) -> None:
         own = vars(self)
+        own["unit"] = UNITS[self.pe.kind]
         for result, source in (("wout", "w"), ("hout", "h"), ("cout", "c"), ("dout", "d"), ("tile", "hout")):
             own[result] = own[result] or own[source]
 
     def but(self, **changes: Any) -> Plan:
         """The same task with other values of some fields; TypeError for a field that there is not."""
-        plan = object.__new__(Plan)
-        own = vars(plan)
-        own.update(vars(self))
-        own.update(changes)
+        own = vars(self) | changes  # a copy of the whole table of fields, whatever their number
         if len(own) != FIELDS:
             raise TypeError(f"no field of a plan: {', '.join(changes.keys() - vars(self).keys())}")
+        if "pe" in changes:
+            own["unit"] = UNITS[own["pe"].kind]
+        plan = object.__new__(Plan)
+        object.__setattr__(plan, "__dict__", own)
         return plan
 
     @property
@@ -288,6 +280,12 @@ class Plan:
     def inferred(self, note: str) -> Plan:
         """The same task, of which no program of Apple's is an example; ``note`` says what of it."""
         return self.but(evidence=Evidence.INFERRED, note=note)
+
+    def computing(self, **changes: Any) -> Plan:
+        """The same task with other settings of its unit; TypeError for one that there is not."""
+        if self.unit == "NE":
+            return self.but(ne=replace(self.ne, **changes))
+        return self.but(pe=replace(self.pe, **changes))
 
     def reading(self, **changes: Any) -> Plan:
         """The same task with another first source; ValueError for a field that there is not, as of the next two."""
@@ -333,4 +331,5 @@ class Plan:
         return (self.reading if side == SOURCE else self.against if side == SECOND else self.writing)(**changes)
 
 
+UNITS = {kind: "NE" if kind is PeKind.NE_TASK else "PE" for kind in PeKind}
 FIELDS = len(fields(Plan))

@@ -15,7 +15,7 @@ from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.moves import BufferUses, Key
-from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
+from hexane.codegen.operations import COPY, Element, NeNonlinear, NeOp
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.price import Prices
 from hexane.errors import UnsupportedError
@@ -73,11 +73,11 @@ def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
         return False
     if plan.unit == "PE":
         return True
-    if plan.mac.nonlinear is NeNonlinear.TABLE or plan.post_scale != 1.0:
+    if plan.ne.nonlinear is NeNonlinear.TABLE or plan.ne.post_scale != 1.0:
         return False
-    if plan.mac.op is NeOp.SUM:
+    if plan.ne.op is NeOp.SUM:
         return True
-    if plan.mac.op is not NeOp.BYPASS or plan.acc_bias or plan.source.dma is None:
+    if plan.ne.op is not NeOp.BYPASS or plan.ne.acc_bias or plan.source.dma is None:
         return False
     if plan.source.dma.buffer.space is Space.CONST:
         return _is_plain(program.fragments[program.fragment_of[index]].constants, plan.source.dma.buffer.name)
@@ -91,7 +91,7 @@ def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
 
 def _planar(target: Target, plan: Plan) -> Plan | None:
     """The same copy by the planar engine; None where no task of it fits."""
-    planar = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
+    planar = Plan(pe=COPY, w=plan.w, h=plan.h, c=plan.c, groups=plan.groups)
     try:
         planar, end = tasks.pe_source(
             planar.reading(dma=plan.source.dma).writing(dma=plan.result.dma).but(op=plan.op), 0

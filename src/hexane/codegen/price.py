@@ -29,15 +29,15 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     neural = plan.unit == "NE"
     staged_result = plan.result.transfer is None
     kernel = plan.kernel if neural else None
-    alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
+    alone = plan.ne.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
     after = plan.source.after
     follows = plan.source.type is SourceType.STRIPS
     if after is not After.NOTHING and not follows:  # a neural task's wait for its own unit is told first
         behind_ne = After.FOLLOWS_NE in after
         follows = (After.FOLLOWS_PE in after and not behind_ne) if neural else behind_ne
     return TaskFacts(
-        operation=plan.mac.op.value if neural else "planar",
-        kind=NUMBERS[plan.kind],
+        operation=plan.ne.op.value if neural else "planar",
+        kind=NUMBERS[plan.pe.kind],
         win=plan.w,
         hin=plan.h,
         din=plan.d,
@@ -57,7 +57,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         computed=kernel is not None and kernel.source is not None,
         unicast=plan.unicast > 0,
         stored=_stored(plan) if neural else "fp16",
-        table=neural and plan.mac.nonlinear is NeNonlinear.TABLE,
+        table=neural and plan.ne.nonlinear is NeNonlinear.TABLE,
         follows=follows,
     )
 
@@ -82,7 +82,7 @@ def _read_bytes(plan: Plan) -> float | None:
     if not first and not second:
         return None
     total = prod(read_extents(plan, plan.source.broadcast)) if first else 0
-    if second and plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY):
+    if second and plan.pe.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY):
         total += prod(read_extents(plan, plan.second.broadcast))
     return float(total * plan.source.element.bytes)
 

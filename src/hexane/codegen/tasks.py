@@ -34,7 +34,6 @@ from hexane.codegen.operations import (
     Element,
     NeNonlinear,
     NeOp,
-    PeKind,
     SourceType,
 )
 from hexane.codegen.plan import Plan, Region
@@ -67,9 +66,9 @@ def copy_plan(
     if out_trans and inputs_per_core(target, c) > 1:
         cores, inputs = MOST_CORES_LOG2, inputs_per_core(target, c)
         group = ceil_log2(inputs)
-    plan = Plan("NE", w=w, h=h, c=c, unicast=inputs, mac=MAC_COPY, out_trans=out_trans, cores_log2=cores, **settings)
+    plan = Plan(ne=MAC_COPY, w=w, h=h, c=c, unicast=inputs, out_trans=out_trans, cores_log2=cores, **settings)
     if element is not Element.FP16:
-        plan = plan.reading(element=element).but(mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
+        plan = plan.reading(element=element).but(ne=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
     return plan.but(ocg=group) if group else plan
 
 
@@ -138,12 +137,12 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
 
 def _stacks(target: Target, plan: Plan) -> bool:
     """True where few cores get several work units each: copies, tables and maxima to DRAM, tables of several cores."""
-    if not target.choices.stacks_units or plan.out_trans or plan.mac.op not in (NeOp.BYPASS, NeOp.MAXIMUM):
+    if not target.choices.stacks_units or plan.out_trans or plan.ne.op not in (NeOp.BYPASS, NeOp.MAXIMUM):
         return False
     if plan.cores_log2 == MOST_CORES_LOG2 or plan.source.element is not Element.FP16 or plan.groups > 1:
         return False
     leaves = plan.result.transfer is not None
-    return leaves or (plan.cores_log2 > 0 and plan.mac.nonlinear is NeNonlinear.TABLE)
+    return leaves or (plan.cores_log2 > 0 and plan.ne.nonlinear is NeNonlinear.TABLE)
 
 
 def by_dma(plan: Plan, region: Region, *, keep: bool = False, after: After = STARTS) -> Plan:
@@ -167,7 +166,7 @@ def strip_bytes(plan: Plan) -> int:
 def result_rows_bytes(target: Target, plan: Plan) -> int:
     """Bytes of the result that L2 must hold while an untiled source runs: of a sum over channels only two patches."""
     whole = strip_bytes(plan)
-    if not target.choices.holds_two_patches or plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
+    if not target.choices.holds_two_patches or plan.out_trans or plan.unicast or plan.ne.op is NeOp.BYPASS:
         return whole
     return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
 
@@ -206,7 +205,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         pad = 0
     if plan.h * (row + pad) + result + base > target.limits.l2_bytes and not keep and plan.hout > 1:
         tile = _tile(target, plan, row, base)
-        bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
+        bypass = bool(plan.unicast) and plan.ne.op is NeOp.BYPASS
         rows, read = source_rows(plan, tile)
         if not bypass or tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
             pad = 0
@@ -226,7 +225,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
 
 
 def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
-    bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
+    bypass = bool(plan.unicast) and plan.ne.op is NeOp.BYPASS
     patch = 1 << plan.shape[2]
     if plan.out_trans:
         result_row = plan.wout * l2.channel_stride(plan.cout)
@@ -266,8 +265,8 @@ def pe_source(
 ) -> Placed:
     """First operand of a PE task by DMA at ``base``, with the task's patch, and the end of its region."""
     assert plan.source.dma is not None
-    reduction = plan.kind.reduces
-    patch = pe_patch(plan.w, plan.h, operands=operands or _operands(plan))
+    reduction = plan.pe.reduces
+    patch = pe_patch(plan.w, plan.h, operands=operands or plan.pe.operands)
     element = plan.source.dma.element
     channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, patch[0], element)
     block = plan.c * channel
@@ -305,11 +304,6 @@ def streams_out(
     return plan.streaming(result, automatic=not explicit, after=after)
 
 
-def _operands(plan: Plan) -> int:
-    """Operands that share the patch of a planar task."""
-    return 1 if plan.kind in (PeKind.UNARY, PeKind.REDUCE) else 2
-
-
 def stays(plan: Plan, region: Region, *, after: After | None = None) -> Plan:
     """Result that stays in L2, which the next task needs unless it is staged."""
     plan = plan.leaving(region, after=result_after(plan) if after is None else after)
@@ -320,7 +314,7 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second
     """Operands that earlier tasks left in L2. A planar task gets the patch of its map unless it has one."""
     patch = plan.patch
     if plan.unit == "PE" and patch == (0, 0):
-        patch = pe_patch(plan.w, plan.h, operands=_operands(plan))
+        patch = pe_patch(plan.w, plan.h, operands=plan.pe.operands)
     source = plan.source._replace(region=region, type=SourceType.RESIDENT, after=after)
     against = plan.second._replace(region=second or plan.second.region)
     return plan.but(source=source, second=against, patch=patch)
@@ -336,7 +330,7 @@ def fit_pe(target: Target, plan: Plan) -> Plan:
     if not rows:
         return plan
     low = plan.source.region.base if first else plan.second.region.base
-    reduction = plan.kind.reduces
+    reduction = plan.pe.reduces
     result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
     if low + plan.h * sum(rows) + result + 0x40 <= target.limits.l2_bytes:
         return plan

@@ -112,13 +112,13 @@ class Weights:
             Element.INT8 if integers else Element.FP16,
             palette_bits=stream.bits if stream.form == "palette" else 0,
             sparse=stream.form == "sparse",
-            scales=self._has_scales(bias=plan.mac.bias),
+            scales=self._has_scales(bias=plan.ne.bias),
         )
         plan = plan.but(kernel_format=form)
         if self.scaled:  # stands in the scales, or is what all have in common
-            plan = plan.but(post_scale=1.0 if form.scales or self.factor is None else self.factor)
+            plan = plan.computing(post_scale=1.0 if form.scales or self.factor is None else self.factor)
         if integers:
-            plan = plan.but(mac=replace(plan.mac, binary_point=0))
+            plan = plan.computing(binary_point=0)
         return plan
 
 

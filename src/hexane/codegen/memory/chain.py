@@ -160,7 +160,7 @@ class ChainTasks:
         for end in operands_of(plan, index):
             if (index, end.side) in self.uses or (end.side == SECOND and plan.second.dma is None):
                 continue
-            if end.side == SECOND and plan.kind is PeKind.BINARY:
+            if end.side == SECOND and plan.pe.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
             plan = plan.on(end.side, region=end.region.at(at))
             at += align(held(plan, end), l2.UNIT)

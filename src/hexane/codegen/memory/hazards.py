@@ -17,7 +17,6 @@ from hexane.codegen.operands import (
     RESULT,
     SECOND,
     SOURCE,
-    TWO_OPERANDS,
     Extents,
     TaskOperand,
     at_once,
@@ -223,7 +222,7 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
     if side == SOURCE:
         if plan.source.type is SourceType.STRIPS:
             return FLAGS[before][1]
-        second = plan.kind in TWO_OPERANDS and plan.second.dma is None
+        second = plan.pe.operands == 2 and plan.second.dma is None
         if sources_apart and second and plan.source.type is not SourceType.RESIDENT:
             after &= ~RESULTS  # the second source says those
         return _joined(after, plan.source.besides)

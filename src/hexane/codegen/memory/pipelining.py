@@ -34,7 +34,6 @@ NOTE = "patch by patch behind the task before it"
 FOLLOWS = {"NE": After.FOLLOWS_NE, "PE": After.FOLLOWS_PE}
 """By the unit that leads."""
 LOCKED = After.FOLLOWS_NE | After.FOLLOWS_PE
-ELEMENTWISE = (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
 UNSHOWN = 1.1
 """How much longer two tasks have to take one after the other than as a pair that no program shows: what a predicted
 time of element-wise work is off (docs/timing-error.md, held out). A thinner gain is none."""
@@ -87,8 +86,8 @@ def _gains(apart: Pair, locked: Pair, price: Price) -> bool:
 
 def is_shown(leader: Plan, follower: Plan) -> bool:
     """True where programs of Apple's have such a pair: a table behind a planar sum or difference."""
-    planar = leader.kind is PeKind.BINARY and leader.pe.op is PeOp.ADD
-    return planar and follower.mac.op is NeOp.BYPASS and bool(follower.tables)
+    planar = leader.pe.kind is PeKind.BINARY and leader.pe.op is PeOp.ADD
+    return planar and follower.ne.op is NeOp.BYPASS and bool(follower.tables)
 
 
 def _in_l2(plan: Plan) -> Plan:
@@ -144,9 +143,7 @@ def _leads(plan: Plan, limits: Generation) -> bool:
     if plan.result.staged or plan.groups > 1:
         return False
     if plan.unit == "PE":
-        return plan.kind in ELEMENTWISE and not (
-            plan.source.transposed or plan.second.transposed or plan.result.transposed
-        )
+        return plan.pe.elementwise and not (plan.source.transposed or plan.second.transposed or plan.result.transposed)
     if plan.out_trans or plan.small_source or plan.fat_tile or plan.window.ox > 1:
         return False
     return _in_one_pass(plan, limits)
@@ -158,16 +155,16 @@ def _can_follow(plan: Plan, limits: Generation) -> bool:
         return False
     if plan.unit == "PE":
         transposed = plan.source.transposed or plan.second.transposed or plan.result.transposed
-        return plan.kind in ELEMENTWISE and not transposed and not plan.source.broadcast
-    if plan.window != PIXEL or plan.out_trans or plan.small_source or plan.fat_tile or plan.pairs:
+        return plan.pe.elementwise and not transposed and not plan.source.broadcast
+    if plan.window != PIXEL or plan.out_trans or plan.small_source or plan.fat_tile:
         return False
     computed = plan.kernel is not None and plan.kernel.source is not None
-    return plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
+    return plan.ne.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
 
 
 def _in_one_pass(plan: Plan, limits: Generation) -> bool:
     """True where the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
-    if plan.mac.op is not NeOp.SUM or plan.unicast or plan.mac.ones:
+    if plan.ne.op is not NeOp.SUM or plan.unicast or plan.ne.ones:
         return True
     return passes(2.0 * plan.c * plan.window.taps, plan.cout, limits) == 1
 
@@ -182,9 +179,9 @@ def _hands_over(leader: Plan, follower: Plan) -> bool:
 
 def _exchanged(plan: Plan) -> Plan | None:
     """A sum, product, maximum or minimum whose operands have changed places; None for other tasks."""
-    if plan.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
+    if plan.pe.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
         return None
-    if plan.second.dma is not None or plan.relu_second or plan.source.type is SourceType.DMA_KEEP:
+    if plan.second.dma is not None or plan.pe.relu_second or plan.source.type is SourceType.DMA_KEEP:
         return None
     other = plan.reading(region=plan.second.region, broadcast=plan.second.broadcast).against(
         region=plan.source.region, broadcast=plan.source.broadcast

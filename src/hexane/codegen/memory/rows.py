@@ -50,15 +50,13 @@ def by_rows(plan: Plan) -> bool:
         return False
     if plan.source.transposed or plan.result.transposed or plan.small_source or plan.source.broadcast:
         return False
-    if plan.out_trans and not (plan.unicast and plan.mac.plain_copy):
+    if plan.out_trans and not (plan.unicast and plan.ne.plain_copy):
         return False
     if plan.kernel is not None and plan.kernel.source is not None:
         return False
     if plan.unit == "NE":
-        return not plan.pairs and not plan.kernel_format.binary
-    if plan.kind is PeKind.SCALE_SHIFT:
-        return True
-    return plan.kind in (PeKind.UNARY, PeKind.BINARY) and not plan.second.transposed
+        return not plan.ne.pairs and not plan.kernel_format.binary
+    return plan.pe.kind is PeKind.SCALE_SHIFT or (plan.pe.elementwise and not plan.second.transposed)
 
 
 def source_of(plan: Plan, rows: Rows) -> Rows:
@@ -71,7 +69,7 @@ def source_of(plan: Plan, rows: Rows) -> Rows:
 
 def second_moves(plan: Plan) -> bool:
     """True where source 2 has rows of its own for every row of the result."""
-    return plan.kind is PeKind.BINARY and not plan.second.broadcast & Axes.H
+    return plan.pe.kind is PeKind.BINARY and not plan.second.broadcast & Axes.H
 
 
 def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
@@ -81,7 +79,7 @@ def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst:
     piece = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
     piece = piece.but(macs=macs, read_rows=0, h=source.height, hout=rows.height, tile=rows.height)
     if plan.unit == "PE":
-        return piece.but(patch=pe_patch(piece.w, piece.h, operands=1 if plan.kind is PeKind.UNARY else 2))
+        return piece.but(patch=pe_patch(piece.w, piece.h, operands=plan.pe.operands))
     piece = piece.but(window=replace(plan.window, top=max(0, plan.window.top - rows.first * plan.window.sy)))
     if plan.out_trans:
         piece, end = tasks.ne_source(target, tasks.choose_shape(target, piece), 0, after=plan.source.after)

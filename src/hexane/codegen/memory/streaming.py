@@ -61,9 +61,9 @@ def reserved(plan: Plan, ends: Sequence[TaskOperand], *, whole: bool) -> tuple[l
 
 def lowest_tile(plan: Plan) -> int:
     """The least tile height that a task can run in: a row of patches, or what it has if it cannot be cut."""
-    if plan.fat_tile or plan.kind.reduces or plan.streams or plan.streams_in or plan.groups > 1:
+    if plan.fat_tile or plan.pe.reduces or plan.streams or plan.streams_in or plan.groups > 1:
         return plan.tile
-    if plan.unit == "NE" and plan.mac.op is NeOp.MAXIMUM:
+    if plan.unit == "NE" and plan.ne.op is NeOp.MAXIMUM:
         return plan.tile
     return min(plan.tile, step(plan))
 

@@ -101,7 +101,9 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
 def is_last_of_group(plans: Sequence[Plan], i: int) -> bool:
     """True where a task is the last of its group and finds there no rows, only a number for each channel."""
     plan = plans[i]
-    alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.second.broadcast & Axes.H))
+    alike = plan.pe.kind is PeKind.SCALE_SHIFT or (
+        plan.pe.kind is PeKind.BINARY and bool(plan.second.broadcast & Axes.H)
+    )
     return i > 0 and plans[i - 1].holds and not plan.holds and plan.second.dma is None and alike
 
 

@@ -15,7 +15,7 @@ from hexane.codegen.memory.disjoint import Places, are_disjoint, covers, places_
 from hexane.codegen.memory.facts import BOTH, OFF, FactCache
 from hexane.codegen.memory.layout import RowLayout, grid_of
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, elements
-from hexane.codegen.operations import NeOp, PeKind, SourceType
+from hexane.codegen.operations import NeOp, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 
 Identity = Callable[[Buffer, int], Hashable]
@@ -415,7 +415,7 @@ def _pad(
         if region is None or end.extents.h == 1 or region.row != layout.row or region.channel != layout.channel:
             continue
         if plan.unit == "PE":
-            return l2.pe_pad(layout.row, layout.channel, reduction=plan.kind.reduces, height=plan.h)
+            return l2.pe_pad(layout.row, layout.channel, reduction=plan.pe.reduces, height=plan.h)
         alone = plan.unicast > 0 and plan.window.taps == 1
         return l2.ne_pad(
             layout.row,
@@ -434,6 +434,6 @@ def in_place(plan: Plan) -> bool:
     if plan.source.transposed or plan.second.transposed or plan.result.transposed or plan.out_trans:
         return False
     if plan.unit == "PE":
-        return plan.kind in (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
-    table = plan.kernel is None or plan.mac.op is NeOp.BYPASS
+        return plan.pe.elementwise
+    table = plan.kernel is None or plan.ne.op is NeOp.BYPASS
     return plan.unicast == 1 and table and plan.window.taps == 1 and not plan.window.strided

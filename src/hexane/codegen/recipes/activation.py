@@ -21,7 +21,7 @@ def _through(op: Op, context: Context, table: str, *numbers: float, note: str, f
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment, plan = Fragment(context), unary.copy_of(context.target, x)
-    plan = plan.but(post_scale=factor)
+    plan = plan.computing(post_scale=factor)
     plan = unary.set_table(plan, table, *numbers)
     fragment.add(unary.ne_stream(context.target, plan, x, y))
     if note:

@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch
-from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, PeKind, WriteHint
+from hexane.codegen.operations import BINARY, MAXIMUM, After, Axes, WriteHint
 from hexane.codegen.plan import Destination, Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import MatrixRows, as_rows
@@ -91,14 +91,14 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     scores = tasks.resident(scores, target, After.FOLLOWS_NE)
     scores = fragment.stay(scores, region, after=After.NOTHING)
 
-    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, result=Destination(transposed=turned_values))
+    top = Plan(pe=MAXIMUM, w=n, c=m, result=Destination(transposed=turned_values))
     if turned_values:
         top = top.but(patch=joint_patch(scores.shape[2]))
     top = tasks.resident(top, region, After.FOLLOWS_NE)
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, (m, n), region, region, vector, After.PE_RESULT)
 
-    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
+    weights = Plan(pe=BINARY["mul"], w=n, c=m)
     weights = weights.reading(broadcast=Axes.W, transposed=turned_values)
     row = align(2 * lanes * n, 64)
     total = m // lanes * row

@@ -15,7 +15,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
-from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
+from hexane.codegen.operations import COPY, RUNTIME_KERNEL, After, Mac
 from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import fused, need_fp16, recipe
@@ -89,7 +89,7 @@ def _product(
         if region is None:
             source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
-        plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL, post_scale=epilogue.scale)
+        plan = Plan(ne=Mac(post_scale=epilogue.scale), w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL)
         plan = plan.writing(dma=_rows(y).moved(first * y.plane)).but(
             ocg=ceil_log2(lanes),
             cores_log2=min(4, ceil_log2(ceil_div(m, lanes))),
@@ -148,7 +148,7 @@ def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, transposed
     if transposed:
         plan = tasks.copy_plan(fragment.target, k, 1, m, groups=x.n, out_trans=True)
     else:
-        plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
+        plan = Plan(pe=COPY, w=k, h=1, c=m, groups=x.n)
     plan = plan.reading(dma=_rows(x)).writing(dma=walk)
     if transposed:
         plan, end = fragment.bring(plan, 0)

@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, largest_shape, output_group, patch_count
-from hexane.codegen.operations import MAC_CONV, Element, KernelWindow
+from hexane.codegen.operations import Element, KernelWindow, Mac
 from hexane.codegen.plan import Plan, TaskKernel
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
@@ -144,9 +144,9 @@ class Convolution:
     def plan(self, n: int) -> Plan:
         """The task of image ``n``: dimensions, window, walks and the epilogue."""
         x, y = self.x, self.y
-        plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
+        sums = Mac(bias=self.bias is not None, acc_bias=self.uniform)
+        plan = Plan(ne=sums, w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, window=self.window)
         plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=y.dma(n * y.batch))
-        plan = plan.but(window=self.window, acc_bias=self.uniform)
         plan = apply(self.epilogue, plan)
         if self.epilogue.store:
             plan = plan.writing(element=BYTE_FORMATS[self.epilogue.store])
@@ -242,13 +242,9 @@ def dense_block(
     """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2: one block of a product."""
     part = product.rows(block)
     cin, coded = part.k, part.weights
-    plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
-    plan = plan.but(
-        mac=MAC_CONV.biased(part.bias is not None),
-        cores_log2=block.cores_log2,
-        macs=block.count * cin * width * height,
-        acc_bias=part.uniform,
-    )
+    sums = Mac(bias=part.bias is not None, acc_bias=part.uniform)
+    plan = Plan(ne=sums, w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
+    plan = plan.but(cores_log2=block.cores_log2, macs=block.count * cin * width * height)
     plan = apply(part.epilogue, plan)
     head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
     small = is_small_source(target, width, height, align(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))

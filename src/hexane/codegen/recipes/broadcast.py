@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind
+from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element
 from hexane.codegen.plan import Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
@@ -43,8 +43,9 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
             axes |= Axes[axis.upper()]
     if source.n != out.n:
         raise UnsupportedError("a tile along the batch", code=Reason.BATCH)
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, source=Operand(broadcast=axes))
-    widen(fragment, plan.but(pe=COPY.with_relu(len(ops) == 2)), source, out)
+    copy = COPY.with_relu(len(ops) == 2)
+    plan = Plan(pe=copy, w=out.w, h=out.h, c=out.c, groups=out.n, source=Operand(broadcast=axes))
+    widen(fragment, plan, source, out)
     return fragment
 
 
@@ -57,7 +58,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}", code=Reason.ELEMENT_TYPE)
     source, out = context.tensor(x), context.tensor(y)
     fragment = Fragment(context)
-    plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
+    plan = Plan(pe=COPY, w=source.w, h=source.h, c=source.c, groups=source.n)
     fragment.add(unary.pe_stream(context.target, plan, source, out))
     if x.dtype == "int8":
         fragment.plans[-1] = fragment.plans[-1].reading(element=Element.INT8)
@@ -118,7 +119,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             if by_row
             else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, element=Element.UINT8)
         )
-        plan = plan.reading(element=Element.UINT8).but(mac=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
+        plan = plan.reading(element=Element.UINT8).but(ne=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
         plan = unary.set_table(plan, table)
         if i == 0:
             plan = plan.reading(dma=cond.dma())
@@ -132,7 +133,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
             base = _apart(channel, channel + size)
             second_at = base + size
         fragment.add(plan)
-        product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+        product = Plan(pe=BINARY["mul"], w=out.w, h=out.h, c=out.c)
         repeated = Axes.H if by_row else Axes.NONE
         product = product.reading(broadcast=repeated, transposed=not by_row, dma=operand.dma())
         product = product.writing(transposed=not by_row)
@@ -142,7 +143,7 @@ def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_
         after = After.FOLLOWS_NE if i == 0 else After.NE if overlap else After.NE_RESULT
         product = tasks.resident(product, mask, after)
         fragment.stay(product, replace(half, base=base), after=After.NOTHING)
-    total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
+    total = Plan(pe=BINARY["add"], w=out.w, h=out.h, c=out.c)
     total = total.reading(transposed=not by_row).against(transposed=not by_row).writing(dma=out.dma())
     regions = [channel, base]
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])

@@ -14,7 +14,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import VECTOR, ChainStay, Use
 from hexane.codegen.operands import RESULT, SECOND, SOURCE
-from hexane.codegen.operations import BINARY, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
+from hexane.codegen.operations import BINARY, COPY, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.chain_steps import PRODUCTS, ChainMatrix, MatrixPlace, MatrixView, is_scores
 from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, lanes_of
@@ -92,9 +92,7 @@ def _copy_kernel(work: ChainWork, x: ChainMatrix) -> None:
         raise UnsupportedError("a kernel of other than rows in L2", code=Reason.LAYOUT)
     x.kernel = kernel_walk(work, x.m, x.k)
     size = x.m * x.rows.pitch
-    plan = Plan(
-        "PE", w=x.k, c=x.m, kind=PeKind.UNARY, patch=pe_patch(x.k, 1, operands=1), result=Destination(dma=x.kernel)
-    )
+    plan = Plan(pe=COPY, w=x.k, c=x.m, patch=pe_patch(x.k, 1, operands=1), result=Destination(dma=x.kernel))
     plan = plan.reading(region=Region(0, x.rows.pitch, size, size)).sending(0)
     work.chain.apart.add(work.chain.add(plan, source=x.rows.use))
 
@@ -108,13 +106,13 @@ def input_softmax(work: ChainWork, op: Op) -> None:
     part = Fragment(work.context)
     whole = replace(work.context.tensor(op.arg("x")), n=1, c=1, h=m, w=k)
     rows_as_channels(part, whole, whole)
-    minus = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
+    minus = next(plan for plan in part.plans if plan.pe.kind is PeKind.BINARY)
     pitch, end = minus.result.region.row, minus.second.region.base
     stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
     part.plans[-1] = part.plans[-1].leaving(minus.result.region, dma=None)
     for plan in part.plans:
         stays: dict[str, Use] = {}
-        for side in (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
+        for side in (SOURCE, RESULT) if plan.pe.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT):
             base = plan.operand(side).region.base
             stays[side] = (stay, base) if base < end else (top, base - end)
         plan = plan.reading(after=plan.source.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
@@ -139,7 +137,7 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     region = Region(0, x.rows.pitch, size, size)
 
     def reduce(operation: Planar, after: After) -> ChainStay:
-        plan = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, pe=operation, patch=pe_patch(k, 1, operands=1))
+        plan = Plan(pe=operation, w=k, c=m, patch=pe_patch(k, 1, operands=1))
         plan = plan.reading(region=region, after=after).writing(region=values, transposed=turns)
         stay = ChainStay(values.row, 2 * m, VECTOR)
         work.chain.add(plan, source=place, result=stay)
@@ -158,7 +156,7 @@ def row_softmax(work: ChainWork, op: Op) -> None:
     before, place = place, ChainStay(size, 2 * m * k, over=place)
     work.chain.add(power, source=before, result=place)
     total = reduce(RECIPROCAL_SUM, After.FOLLOWS_NE)
-    scale = Plan("PE", w=k, c=m, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=k, c=m)
     scale = scale.reading(broadcast=Axes.W, transposed=turns, region=values, after=After.FOLLOWS_PE)
     scale = scale.against(region=region).but(patch=pe_patch(k, 1, operands=2))
     stays: dict[str, Use] = {"source": total, "source2": place}

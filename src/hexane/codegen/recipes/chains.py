@@ -18,7 +18,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.memory.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
-from hexane.codegen.operations import BINARY, After, Axes, PeKind, SourceType
+from hexane.codegen.operations import BINARY, SCALE_SHIFT, After, Axes, SourceType, mean_over
 from hexane.codegen.plan import Destination, Operand, Plan, Region
 from hexane.codegen.recipes import chain_attention, linear, unary
 from hexane.codegen.recipes.chain_steps import (
@@ -311,7 +311,7 @@ class ChainWork:
             return
         vectors = ChainStay(2 * line, 4 * m, VECTOR)
         vector = Region(0, line, line, line)
-        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, final=1.0 / k, result=Destination(transposed=True))
+        mean = Plan(pe=mean_over(k), w=k, c=m, result=Destination(transposed=True))
         loads = x.rows is None
         if loads:
             assert x.dram is not None
@@ -336,7 +336,7 @@ class ChainWork:
         spread = spread.reading(region=vector, after=After.FOLLOWS_PE if lock_step else After.NOTHING)
         spread = spread.against(region=region).writing(region=vector)
         self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
-        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], second=Operand(transposed=True))
+        scale = Plan(pe=SCALE_SHIFT["sub"], w=k, c=m, second=Operand(transposed=True))
         scale = scale.reading(region=region).against(region=vector).but(patch=pe_patch(k, 1, operands=2))
         self._write(scale, op.output, out, MatrixView.ROWS, l2.channel_stride(k), source=source, source2=vectors)
 
@@ -350,8 +350,8 @@ class ChainWork:
         vectors, channel = ChainStay(2 * line, 4 * m, VECTOR), l2.channel_stride(k)
         blocks = [(first, min(MOST_ROWS, m - first)) for first in range(0, m, MOST_ROWS)]
         for first, count in reversed(blocks):
-            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, result=Destination(transposed=True))
-            mean = mean.reading(dma=x.dram.part(first, count).walk()).but(final=1.0 / k)
+            mean = Plan(pe=mean_over(k), w=k, c=count, result=Destination(transposed=True))
+            mean = mean.reading(dma=x.dram.part(first, count).walk())
             mean, _ = tasks.pe_source(mean, 0, after=After.NOTHING)
             size = count * channel
             mean = mean.reading(region=Region(0, channel, size, size, size)).writing(region=Region(0, line, line, line))
@@ -363,7 +363,7 @@ class ChainWork:
             spread = spread.writing(region=lines, transposed=True)
             spread = spread.against(dma=x.dram.part(first, count).walk(), region=Region(0, channel, size, size, size))
             self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
-        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+        scale = Plan(pe=SCALE_SHIFT["sub"], w=k, c=m)
         scale = scale.against(transposed=True).reading(dma=x.dram.walk()).but(patch=pe_patch(k, 1, operands=2))
         turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
         window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
@@ -415,9 +415,9 @@ class ChainWork:
         m, k = out.m, out.k
         by_channels = a.writer < 0 and a.rows is not None and b.view is MatrixView.ROWS and b.writer >= 0
         view = MatrixView.ROWS if by_channels else MatrixView.MAP
-        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
+        plan = Plan(pe=BINARY["add"], w=k, h=m, c=1)
         if view is MatrixView.ROWS:
-            plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.BINARY, pe=BINARY["add"])
+            plan = Plan(pe=BINARY["add"], w=k, h=1, c=m)
         plan = plan.but(patch=pe_patch(k, plan.h, operands=2))
         line = l2.channel_stride(k)
         stays: dict[str, Use] = {}
@@ -453,7 +453,7 @@ class ChainWork:
         if x.rows is None:
             raise UnsupportedError("an input plus a constant in a chain", code=Reason.LAYOUT)
         m, k = out.m, out.k
-        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"], patch=pe_patch(k, m, operands=2))
+        plan = Plan(pe=BINARY["add"], w=k, h=m, c=1, patch=pe_patch(k, m, operands=2))
         constant = self.fragment.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
         plan = plan.against(dma=constant.dma()).reading(region=self._operand(x, MatrixView.MAP, l2.channel_stride(k)))
         plan = plan.against(region=constant_rows(plan))

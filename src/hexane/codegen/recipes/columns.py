@@ -12,7 +12,7 @@ from dataclasses import replace
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.operations import BINARY, PeKind
+from hexane.codegen.operations import BINARY
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.shape import AxisWalk, _dma, straight, turned
 from hexane.errors import Reason, UnsupportedError
@@ -49,7 +49,7 @@ def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk
     if not (a.aligned and b.aligned and out.aligned):
         raise UnsupportedError("an operand that begins inside a burst of 64 bytes", code=Reason.LAYOUT)
     src, src2, dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
-    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op])
+    plan = Plan(pe=BINARY[op], w=w, h=h, c=c, groups=n)
     plan = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
     plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset

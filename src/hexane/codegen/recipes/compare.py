@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, is_small_source
-from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
+from hexane.codegen.operations import BINARY, INT8_KERNEL, NEGATION, After, Element, Mac, NeNonlinear, Planar
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
@@ -80,7 +80,7 @@ def _of_difference(fragment: Fragment, op: Op, out: Tensor, context: Context) ->
     if number is not None:
         word, number = with_number(word, number)
     if number is not None and context.tensor(x).shape == out.shape:
-        plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, bias=-number)
+        plan = Plan(pe=Planar(bias=-number), w=out.w, h=out.h, c=out.c, groups=out.n)
         fragment.add(unary.pe_stream(context.target, plan, context.tensor(x), difference))
     else:
         first, second = (tensor_for(value, context, fragment) for value in (x, y))
@@ -104,8 +104,9 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
         plan = unary.copy_of(fragment.target, tensor).reading(dma=tensor.dma())
         plan, _ = fragment.bring(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(pairs, base=place * pairs.channel, channel=2 * pairs.channel))
-    pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
-    pair = pair.writing(element=Element.UINT8).but(mac=MAC_BYTES.then(NeNonlinear.TABLE), cores_log2=cores_log2(x.c))
+    table_of_bytes = Mac(binary_point=0, nonlinear=NeNonlinear.TABLE)
+    pair = Plan(ne=table_of_bytes, w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
+    pair = pair.writing(element=Element.UINT8).but(cores_log2=cores_log2(x.c))
     layout = KernelLayout(x.c, 2, unicast=True, cores=1 << pair.cores_log2, dtype="int8", table=True)
     weights = np.tile(np.array([1, -1], np.int8).reshape(1, 2, 1, 1), (x.c, 1, 1, 1))
     packed = pack(layout, weights, table=lookup_table(table))
@@ -148,7 +149,7 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def _negative(fragment: Fragment, x: Tensor, out: Tensor) -> Tensor:
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=-1.0)
+    plan = Plan(pe=NEGATION, w=x.w, h=x.h, c=x.c, groups=x.n)
     fragment.add(unary.pe_stream(fragment.target, plan, x, out))
     return out
 
@@ -172,7 +173,7 @@ def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     whole = whole.but(shape=fraction.shape)
     whole = tasks.resident(whole, replace(fraction.source.region, group=0))
     whole = tasks.stays(whole, second, after=After.NOTHING)
-    difference = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"])
+    difference = Plan(pe=BINARY["sub"], c=x.c)
     difference = difference.reading(transposed=True).against(transposed=True).writing(dma=out.dma())
     difference = tasks.resident(difference, second, After.NE_RESULT, second=first)
     difference = tasks.streams_out(fragment.target, difference, 2 * line, after=After.NOTHING)

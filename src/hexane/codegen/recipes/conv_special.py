@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, floor_log2, pe_patch
-from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, PIXEL, After, KernelWindow, PeKind
+from hexane.codegen.operations import COPY, ONE_HOT_KERNEL, PIXEL, After, KernelWindow, Mac
 from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
@@ -80,7 +80,7 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     region = l2.resident_region(0, y.c, channel)
     plan, end = tasks.ne_source(fragment.target, plan, y.h * region.row)
     plan = fragment.stay(plan, region)
-    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY, result=Destination(dma=y.dma()))
+    crop = Plan(pe=COPY, w=y.w, h=y.h, c=y.c, result=Destination(dma=y.dma()))
     crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
     crop = tasks.resident(crop, region, After.FOLLOWS_NE)
     crop = crop.sending(end)
@@ -104,7 +104,7 @@ def pads_left_only(conv: Convolution) -> bool:
 def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
     x, y, window = conv.x, conv.y, conv.window
-    shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1)
+    shift = Plan(w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1)
     shift = shift.but(window=KernelWindow(kw=window.left + 1, left=window.left), cores_log2=floor_log2(x.c))
     one_hot = np.zeros((x.c, 1, 1, window.left + 1), np.float16)
     one_hot[..., 0] = 1.0
@@ -114,7 +114,7 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     shift = shift.but(kernel=packed(fragment.target, layout, one_hot, None, Epilogue()), kernel_format=ONE_HOT_KERNEL)
     shift = shift.reading(dma=x.dma())
     shift = tasks.choose_shape(fragment.target, shift, weighted=True)
-    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
+    plan = Plan(ne=Mac(bias=conv.bias is not None), w=y.w, h=y.h, c=x.c, unicast=1)
     plan = plan.but(cores_log2=shift.cores_log2)
     plan = apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)

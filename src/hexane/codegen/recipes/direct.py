@@ -11,7 +11,7 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch
-from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
+from hexane.codegen.operations import SCALE_SHIFT, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Operand, Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.rounding import align
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
     """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
+    plan = Plan(pe=operation, w=out.w, h=out.h, c=out.c, groups=out.n)
     plan = plan.reading(dma=_walk(a, out), broadcast=axes_of_one(a, out))
     plan = plan.against(dma=_walk(b, out), broadcast=axes_of_one(b, out)).writing(dma=out.dma())
     plan = plan.but(patch=pe_patch(out.w, out.h, operands=2))
@@ -96,7 +96,7 @@ def scale_and_shift(
     fragment: Fragment, x: Tensor, out: Tensor, shift: np.ndarray, scale: np.ndarray, axis: str
 ) -> Plan:
     """x times a scale and plus a shift per channel (or row): two rows of constants as the turned second operand."""
-    return _constant_rows(fragment, x, out, np.stack([shift, scale]), axis, BINARY["add"])
+    return _constant_rows(fragment, x, out, np.stack([shift, scale]), axis, SCALE_SHIFT["add"])
 
 
 def per_channel(fragment: Fragment, x: Tensor, out: Tensor, values: np.ndarray, axis: str, operation: Planar) -> Plan:
@@ -105,7 +105,6 @@ def per_channel(fragment: Fragment, x: Tensor, out: Tensor, values: np.ndarray, 
 
 
 def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, operation: Planar) -> Plan:
-    kind = PeKind.BINARY if len(rows) == 1 else PeKind.SCALE_SHIFT
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h = x.h, x.c
@@ -114,8 +113,8 @@ def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray,
     stride = align(2 * count, 64)
     data = np.zeros((rows.shape[0], stride // 2), "<f2")
     data[:, :count] = rows
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, second=Operand(transposed=True))
-    if kind is PeKind.BINARY:
+    plan = Plan(pe=operation, w=x.w, h=h, c=c, groups=x.n, second=Operand(transposed=True))
+    if operation.kind is PeKind.BINARY:
         plan = plan.against(broadcast=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
     whole = rows.shape[0] * stride
     plan = (
@@ -130,7 +129,7 @@ def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray,
     end += rows.shape[0] * row
     plan = tasks.streams_out(fragment.target, plan, end)
     plan = _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
-    if kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
+    if operation.kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
         plan = plan.against(broadcast=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
         plan = plan.inferred("one constant per channel of a map")
     if axis == "h":

@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch
-from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind
+from hexane.codegen.operations import BINARY, COPY, SCALE_SHIFT, After, Axes, Planar
 from hexane.codegen.plan import OWN_DMA, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
@@ -64,7 +64,7 @@ def batch_norm(ops: Sequence[Op], context: Context) -> Fragment:
 def planar(op: str, big: Tensor, relu: bool) -> Plan:
     """A two-operand task over ``big``'s dimensions."""
     operation = BINARY[op].with_relu(relu)
-    return Plan("PE", w=big.w, h=big.h, c=big.c, groups=big.n, kind=PeKind.BINARY, pe=operation)
+    return Plan(pe=operation, w=big.w, h=big.h, c=big.c, groups=big.n)
 
 
 @recipe("add", "sub", "mul", "maximum", "minimum", match=with_relu, shrinks=True)
@@ -102,7 +102,7 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(ops[0].arg("x"))
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     fragment = Fragment(context)
-    fragment.add(two_surfaces(context.target, "add", x, x, out, False).but(relu_second=True))
+    fragment.add(two_surfaces(context.target, "add", x, x, out, False).computing(relu_second=True))
     return fragment
 
 
@@ -200,7 +200,7 @@ def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
         axes = broadcast_axes(small, to)
         widen(
             fragment,
-            Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, source=Operand(broadcast=axes)),
+            Plan(pe=COPY, w=to.w, h=to.h, c=to.c, groups=to.n, source=Operand(broadcast=axes)),
             small,
             to,
         )
@@ -313,11 +313,8 @@ def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bo
     """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
     if op == "sub" and first:
         return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, context, relu)
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY.with_relu(relu))
-    if op == "mul":
-        plan = plan.but(scale=value)
-    else:
-        plan = plan.but(bias=value if op == "add" else -value)
+    factor, shift = (value, 0.0) if op == "mul" else (1.0, value if op == "add" else -value)
+    plan = Plan(pe=Planar(relu=relu, scale=factor, bias=shift), w=x.w, h=x.h, c=x.c, groups=x.n)
     fragment = Fragment(context)
     fragment.add(unary.pe_stream(context.target, plan, x, out))
     return fragment
@@ -379,7 +376,7 @@ def _rows_onto(
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, pe=BINARY[operation])
+    plan = Plan(pe=SCALE_SHIFT[operation], w=x.w, h=h, c=c, groups=x.n)
     plan = plan.against(transposed=True).reading(dma=walk_in).writing(dma=walk_out)
     plan, end = tasks.pe_source(plan, 2 * copy.result.region.row, after=After.NE)
     channel = copy.result.region.channel

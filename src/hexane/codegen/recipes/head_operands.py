@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import PeKind
+from hexane.codegen.operations import COPY
 from hexane.codegen.plan import Dma, Plan, TaskKernel
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import split_heads, turned_heads
@@ -165,7 +165,7 @@ def _fill_from(
     if transposed:
         plan = tasks.copy_plan(fragment.target, channels, 1, width, groups=groups, out_trans=True)
     else:
-        plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
+        plan = Plan(pe=COPY, w=width, h=1, c=channels, groups=groups)
     plan = plan.reading(dma=x.walk(groups))
     group = total if groups == 1 else kernels.head
     walk = kernels.from_token(first)

@@ -23,7 +23,7 @@ from hexane.codegen.operations import (
     RUNTIME_KERNEL,
     After,
     Axes,
-    PeKind,
+    Mac,
 )
 from hexane.codegen.plan import Dma, Operand, Plan, Region, TaskKernel
 from hexane.codegen.price import price_us
@@ -321,7 +321,7 @@ class _Around:
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
-        plan = Plan("PE", w=sizes.queries, h=count, c=sizes.keys, kind=PeKind.BINARY, pe=BINARY["add"])
+        plan = Plan(pe=BINARY["add"], w=sizes.queries, h=count, c=sizes.keys)
         plan = plan.against(broadcast=Axes.H)
         plan = tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
         self.fragment.stay(plan, self.second, after=After.NOTHING)
@@ -332,7 +332,7 @@ class _Around:
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
         fragment.add(*self._maxima(region, spare, count, after))
         powers_and_reciprocals(fragment, (n, count, m), region, self.small, spare)
-        weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.C))
+        weights = Plan(pe=BINARY["mul"], w=m, h=count, c=n, source=Operand(broadcast=Axes.C))
         weights = tasks.resident(weights, self.small, After.NE_RESULT, second=spare)
         fragment.stay(weights, region, after=After.NOTHING)
 
@@ -367,7 +367,7 @@ class _Around:
         region = first
         for i in range(times):
             half = ceil_div(n, 2)
-            plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
+            plan = Plan(pe=BINARY["maximum"], w=m, h=count, c=half)
             plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
             plan = plan.against(region=region.at(region.base + (n - half) * self.line))
             region, n = spare.at(spare.base + at * self.line), half
@@ -375,7 +375,7 @@ class _Around:
             plan = plan.inferred("halves of the keys compared in L2")
             plans.append(plan)
             at += half
-        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM)
+        top = Plan(ne=MAC_MAXIMUM, w=m, h=count, c=n, cout=1, unicast=n)
         s = largest_shape(m, count)
         size = min(4, s + (m < 16))
         top = top.but(shape=(size, size, size))
@@ -397,7 +397,7 @@ class _Around:
 
 
 def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
-    plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale, kernel=kernel)
+    plan = Plan(ne=Mac(post_scale=scale), w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, kernel=kernel)
     return plan.but(cores_log2=min(4, ceil_log2(ceil_div(rows, lanes))), ocg=ceil_log2(lanes), macs=rows * w * c)
 
 

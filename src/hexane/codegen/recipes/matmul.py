@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_shape, largest_shape
-from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
+from hexane.codegen.operations import COPY, RUNTIME_KERNEL, After, Mac, SourceType
 from hexane.codegen.plan import Destination, Dma, Operand, Plan, Region, TaskKernel
 from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
@@ -107,7 +107,7 @@ def _stage_batches(fragment: Fragment, pairs: Sequence[tuple[MatrixRows, MatrixR
     row = align(2 * lanes * x.k, 64)
     group = x.m // lanes * row
     walk = Dma(fragment.workspace(len(pairs) * group), 0, row, row, group, group, interleave=lanes)
-    plan = Plan("PE", w=x.k, h=1, c=x.m, groups=len(pairs), kind=PeKind.UNARY, result=Destination(dma=walk))
+    plan = Plan(pe=COPY, w=x.k, h=1, c=x.m, groups=len(pairs), result=Destination(dma=walk))
     step = x.m * x.stride
     plan = plan.reading(dma=replace(x.walk(), depth=step, group=step))
     plan, end = tasks.pe_source(plan, 0)
@@ -161,7 +161,7 @@ def stage(fragment: Fragment, x: MatrixRows, lanes: int, *, transposed: bool, pl
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
-        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY, source=Operand(dma=x.walk()), result=Destination(dma=walk))
+        plan = Plan(pe=COPY, w=k, h=1, c=m, source=Operand(dma=x.walk()), result=Destination(dma=walk))
         plan, end = tasks.pe_source(plan, 0)
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
@@ -271,7 +271,7 @@ class ComputedProduct:
 def kernel_product(target: Target, kernel: Dma, m: int, k: int, n: int, scale: float) -> Plan:
     """A task of [M, K] times [K, N] whose first operand lies in scratch as a kernel, its rows side by side."""
     lanes = kernel.interleave
-    plan = Plan("NE", w=n, c=k, cout=m, kernel_format=RUNTIME_KERNEL, post_scale=scale, macs=m * n * k)
+    plan = Plan(ne=Mac(post_scale=scale), w=n, c=k, cout=m, kernel_format=RUNTIME_KERNEL, macs=m * n * k)
     plan = plan.but(cores_log2=min(4, ceil_log2(m // lanes)), ocg=ceil_log2(lanes))
     size, cores = align(2 * k * lanes, 64), 1 << plan.cores_log2
     return plan.but(
@@ -354,7 +354,7 @@ def _surface_kernel(target: Target, plan: Plan, rows: MatrixRows) -> Plan:
 def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, turned_y: bool, scale: float) -> None:
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
-    plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
+    plan = Plan(ne=Mac(post_scale=scale), w=n, h=1, c=x.k, cout=x.m)
     plan = _surface_kernel(fragment.target, plan, x)
     plan = plan.writing(dma=y.walk()).but(macs=x.m * n * x.k)
     if turned_y:
@@ -387,7 +387,7 @@ def _by_single_rows(
     region = resident
     for i, count in enumerate(sizes):
         at -= count
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
+        plan = Plan(ne=Mac(post_scale=epilogue.scale), w=n, h=1, c=k, cout=count)
         plan = _surface_kernel(fragment.target, plan, x.part(at, count))
         plan = plan.writing(dma=replace(y.walk(), offset=y.offset + at * y.stride)).but(macs=count * n * k)
         if region is None:

@@ -13,7 +13,20 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
-from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
+from hexane.codegen.operations import (
+    BINARY,
+    COPY,
+    SCALE_SHIFT,
+    After,
+    Axes,
+    FirstSource,
+    PeKind,
+    PeNonlinear,
+    PeOp,
+    Planar,
+    SecondSource,
+    mean_over,
+)
 from hexane.codegen.plan import Destination, Operand, Plan, Region
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_small, sizes_of_one, two_surfaces
@@ -29,17 +42,17 @@ from hexane.lowering.fusion import follows
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-CENTRED = Planar(PeOp.SQUARE, SecondSource.PLAIN, FirstSource.NEGATED, nonlinear=PeNonlinear.RSQRT)
+CENTRED = Planar(
+    PeOp.SQUARE, SecondSource.PLAIN, FirstSource.NEGATED, nonlinear=PeNonlinear.RSQRT, kind=PeKind.REDUCE_BINARY
+)
 """(mean - x)^2, sum, 1 / sqrt."""
-SQUARES = Planar(PeOp.SQUARE, nonlinear=PeNonlinear.RSQRT)
 LONGEST_ROW = 256
 MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 
 
 def variance(w: int, h: int, c: int, count: int, epsilon: float, patch: tuple[int, int] = (0, 0)) -> Plan:
     """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
-    kind, mean = PeKind.REDUCE_BINARY, 1.0 / count
-    return Plan("PE", w=w, h=h, c=c, kind=kind, patch=patch, pe=CENTRED, epsilon=epsilon, final=mean)
+    return Plan(pe=replace(CENTRED, epsilon=epsilon, final=1.0 / count), w=w, h=h, c=c, patch=patch)
 
 
 def tall_patch(w: int, h: int) -> tuple[int, int]:
@@ -173,7 +186,7 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     load = load.reading(region=replace(source, group=c * channel))
     load = tasks.stays(load, region)
     mean = _column_mean(x, region, values)
-    minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], second=Operand(broadcast=Axes.C))
+    minus = Plan(pe=BINARY["sub"], w=w, h=h, c=c, second=Operand(broadcast=Axes.C))
     minus = tasks.resident(minus, source, After.PE_RESULT, second=values)
     minus = tasks.stays(minus, target, after=After.NOTHING)
     again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
@@ -181,8 +194,8 @@ def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> N
     again = tasks.resident(again, target, After.FOLLOWS_PE)
     again = tasks.stays(again, replace(region, base=turned_at), after=After.NOTHING)
     spread = _column_mean(x, replace(region, base=turned_at), values)
-    spread = spread.but(pe=SQUARES, epsilon=epsilon)
-    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    spread = spread.computing(op=PeOp.SQUARE, nonlinear=PeNonlinear.RSQRT, epsilon=epsilon)
+    scale = Plan(pe=BINARY["mul"], w=w, h=h, c=c)
     scale = scale.against(broadcast=Axes.C).writing(dma=y.dma())
     scale = tasks.resident(scale, target, After.PE_RESULT, second=values)
     scale = tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
@@ -198,9 +211,7 @@ def _turned_pad(row: int, channel: int) -> int:
 
 def _column_mean(x: Tensor, transposed: Region, values: Region) -> Plan:
     """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
-    plan = Plan(
-        "PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.c, result=Destination(transposed=True)
-    )
+    plan = Plan(pe=mean_over(x.c), w=x.c, c=x.w, groups=x.h, result=Destination(transposed=True))
     plan = tasks.resident(
         plan,
         Region(transposed.base, transposed.channel, transposed.depth, transposed.depth, transposed.row),
@@ -215,7 +226,7 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}", code=Reason.EXTENT)
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, final=1.0 / (x.h * x.w))
+    mean = Plan(pe=mean_over(x.h * x.w), w=x.w, h=x.h, c=x.c)
     mean = mean.writing(transposed=True).reading(dma=x.dma())
     mean, end = tasks.pe_source(mean, 2 * line, keep=True)
     fragment.need_room(end, f"a layer norm of {x.c} planes of {x.h} x {x.w}")
@@ -227,7 +238,7 @@ def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     )
     spread = tasks.resident(spread, vector, After.PE_RESULT, second=source)
     spread = tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+    scale = Plan(pe=SCALE_SHIFT["sub"], w=x.w, h=x.h, c=x.c)
     scale = scale.against(transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, source, After.PE_RESULT, second=vector)
     scale = tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
@@ -244,7 +255,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     else:
         w, h, d, walk = x.w, x.c, x.h, cube(x)
     count = x.c * x.h * x.w
-    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE, final=1.0 / count, source=Operand(dma=walk))
+    mean = Plan(pe=mean_over(count), w=w, h=h, d=d, source=Operand(dma=walk))
     mean, _ = tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
     source = replace(mean.source.region, group=0)
     end = 4 * l2.UNIT + h * mean.source.region.row
@@ -263,7 +274,7 @@ def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> Non
     spread = variance(w, h, 1, count, epsilon, tall_patch(w, h)).reading(broadcast=axes).but(d=d, dout=d)
     spread = tasks.resident(spread, single, After.PE_RESULT, second=source)
     fragment.stay(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+    scale = Plan(pe=SCALE_SHIFT["sub"], w=x.w, h=x.h, c=x.c)
     scale = scale.against(broadcast=Axes.C).writing(dma=y.dma())
     if x.c == x.h == 1:
         scale = scale.but(patch=pe_patch(w, h, operands=2))
@@ -279,23 +290,23 @@ def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
-    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, result=Destination(transposed=True), source=Operand(dma=x.dma()))
+    turn = Plan(pe=COPY, c=x.c, result=Destination(transposed=True), source=Operand(dma=x.dma()))
     turn, _ = tasks.pe_source(turn, 4 * l2.UNIT + line)
     fragment.stay(turn, vector)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
-    mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch, final=1.0 / x.c)
+    mean = Plan(pe=mean_over(x.c), w=x.c, patch=patch)
     after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
     mean = tasks.resident(mean, vector, after_turn)
     mean = tasks.stays(mean, single, after=After.NOTHING)
     spread = variance(x.c, 1, 1, x.c, epsilon, patch).reading(broadcast=Axes.W)
     spread = tasks.resident(spread, single, After.FOLLOWS_PE, second=vector)
     spread = tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
-    scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], patch=patch, second=Operand(transposed=True))
+    scale = Plan(pe=SCALE_SHIFT["sub"], w=x.c, patch=patch, second=Operand(transposed=True))
     scale = tasks.resident(scale, vector, After.PE_RESULT, second=single)
     scale = tasks.stays(scale, vector, after=After.NOTHING)
     fragment.add(mean, spread, scale)
-    back = Plan("PE", c=x.c, kind=PeKind.UNARY, source=Operand(transposed=True), result=Destination(dma=y.dma()))
+    back = Plan(pe=COPY, c=x.c, source=Operand(transposed=True), result=Destination(dma=y.dma()))
     back = tasks.resident(back, vector, after_turn)
     fragment.send(back, 4 * l2.UNIT + line, after=After.NOTHING)
 
@@ -311,20 +322,20 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     mean = _row_mean(x, region, row_values(x, 2 * size), After.NE_RESULT)
     fragment.add(mean)
     target = replace(region, base=size)
-    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], second=Operand(broadcast=Axes.W))
+    minus = Plan(pe=BINARY["sub"], w=x.w, h=x.h, c=x.c, second=Operand(broadcast=Axes.W))
     minus = tasks.resident(minus, region, After.PE_RESULT, second=Region(2 * size, 16, step, step))
     fragment.stay(minus, target, after=After.NOTHING)
     spread = _row_mean(x, target, row_values(x, 0), After.PE_RESULT)
-    spread = spread.but(pe=SQUARES, epsilon=epsilon)
+    spread = spread.computing(op=PeOp.SQUARE, nonlinear=PeNonlinear.RSQRT, epsilon=epsilon)
     fragment.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=x.c)
     scale = scale.against(broadcast=Axes.W, transposed=False).writing(dma=y.dma())
     scale = tasks.resident(scale, target, After.PE_RESULT, second=Region(0, 16, step, step))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
 
 def _row_mean(x: Tensor, source: Region, result: Region, after: After) -> Plan:
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, final=1.0 / x.w)
+    plan = Plan(pe=mean_over(x.w), w=x.w, c=x.c, groups=x.h)
     block = x.c * source.channel
     plan = tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
     return tasks.stays(plan, result, after=After.NOTHING)
@@ -337,7 +348,7 @@ def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, final=1.0 / x.k)
+    mean = Plan(pe=mean_over(x.k), w=x.k, c=x.m)
     mean = mean.writing(transposed=True).reading(dma=x.walk())
     mean, _ = tasks.pe_source(mean, base, keep=True)
     mean = mean.but(patch=(min(mean.patch[0], 8), 0))
@@ -350,7 +361,7 @@ def _row_statistics(fragment: Fragment, x: MatrixRows, base: int, epsilon: float
 
 
 def _scaled(x: MatrixRows, source: Region, vector: Region) -> Plan:
-    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], second=Operand(transposed=True))
+    plan = Plan(pe=SCALE_SHIFT["sub"], w=x.k, c=x.m, second=Operand(transposed=True))
     return tasks.resident(plan, source, After.PE_RESULT, second=vector)
 
 

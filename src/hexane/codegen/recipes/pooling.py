@@ -97,7 +97,7 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
 
 def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Context) -> Fragment:
     fragment = Fragment(context)
-    plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, window=window)
+    plan = Plan(ne=MAC_MAXIMUM, w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, window=window)
     plan = plan.reading(dma=x.dma()).writing(dma=y.dma()).but(cores_log2=min(tasks.MOST_CORES_LOG2, ceil_log2(x.c)))
     plan = tasks.choose_shape(context.target, plan)
     plan, end = tasks.ne_source(context.target, plan, 0)

@@ -14,7 +14,7 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.operations import COPY, PeKind
+from hexane.codegen.operations import COPY
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import BYTE_FORMATS, Convolution
@@ -33,7 +33,7 @@ SHOWN = "8-bit maps that no program of Apple's compiler shows"
 
 
 def _copy(x: Tensor) -> Plan:
-    return Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY)
+    return Plan(pe=COPY, w=x.w, h=x.h, c=x.c, groups=x.n)
 
 
 @recipe("quantize")
@@ -46,11 +46,11 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
     fragment = Fragment(context)
-    plan = _copy(x).but(scale=affine.inverse)
+    plan = _copy(x).computing(scale=affine.inverse)
     if affine.zero:
         middle = fragment.tensor(*x.shape)
         fragment.add(unary.pe_stream(context.target, plan, x, middle))
-        plan, x = _copy(x).but(bias=float(affine.zero)), middle
+        plan, x = _copy(x).computing(bias=float(affine.zero)), middle
     fragment.add(unary.pe_stream(context.target, plan, x, y))
     fragment.plans[-1] = fragment.plans[-1].writing(element=BYTE_FORMATS[op.output.dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
@@ -71,9 +71,9 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
     plan = _copy(x)
     if affine.zero:
         middle = fragment.tensor(*y.shape)
-        fragment.add(unary.pe_stream(context.target, plan.but(bias=-float(affine.zero)), x, middle))
+        fragment.add(unary.pe_stream(context.target, plan.computing(bias=-float(affine.zero)), x, middle))
         plan, x = _copy(y), middle
-    fragment.add(unary.pe_stream(context.target, plan.but(scale=affine.scale), x, y))
+    fragment.add(unary.pe_stream(context.target, plan.computing(scale=affine.scale), x, y))
     fragment.plans[0] = fragment.plans[0].reading(element=BYTE_FORMATS[dtype])
     fragment.evidence(Evidence.INFERRED, SHOWN)
     return fragment

@@ -13,7 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, pe_patch, work_shape
-from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
+from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import (
@@ -112,8 +112,7 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     fragment = Fragment(context)
     region, _ = _held_table(fragment, table_name(ops[0]), x, transposed=True, keep=True)
-    fragment.change(0, post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
-    (table,) = fragment.plans
+    table = fragment.plans[0] = fragment.plans[0].computing(post_scale=fp16_value(FUNCTIONS[ops[0].type].scale))
     last = planar(ops[1].type, out, False)
     last = last.writing(dma=out.dma()).against(region=region, transposed=True).but(patch=pe_patch(1, 1, operands=2))
     last = tasks.resident(last, replace(table.source.region, group=0), After.NE)
@@ -153,11 +152,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     if number is not None:
         a = context.tensor(x)
         if number == 2.0:
-            fragment.add(
-                unary.pe_stream(
-                    context.target, Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=PeKind.UNARY, pe=SQUARE), a, out
-                )
-            )
+            fragment.add(unary.pe_stream(context.target, Plan(pe=SQUARE, w=a.w, h=a.h, c=a.c, groups=a.n), a, out))
             return fragment
         return _scaled_power(fragment, a, out, number)
     a, b = context.tensor(x), context.tensor(y)
@@ -180,7 +175,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         plan = tasks.choose_shape(context.target, plan)
         plan, _ = tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(pairs, base=i * channel))
-    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT, power_category=2)
+    product = Plan(ne=MAC_PRODUCT, w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, power_category=2)
     product = product.but(cores_log2=cores_log2(a.c))
     product = unary.set_table(product, "exp2")
     product = product.writing(dma=out.dma()).but(shape=(1, 1, largest))
@@ -242,7 +237,7 @@ def _scaled_power(fragment: Fragment, x: Tensor, out: Tensor, exponent: float) -
     first = unary.set_table(first, "log2")
     fragment.add(unary.ne_stream(fragment.target, first, x, middle))
     second = unary.copy_of(fragment.target, x)
-    second = second.but(post_scale=exponent)
+    second = second.computing(post_scale=exponent)
     second = unary.set_table(second, "exp2")
     fragment.add(unary.ne_stream(fragment.target, second, middle, out))
     return fragment

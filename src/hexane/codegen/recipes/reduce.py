@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import (
     ABSOLUTE,
     MAC_MAXIMUM,
+    NEGATION,
     PIXEL,
     SQUARE,
     After,
@@ -28,7 +29,7 @@ from hexane.codegen.operations import (
     Reduce,
     ResultType,
 )
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import Convolution
 from hexane.codegen.recipes.conv import lower as convolve
@@ -60,14 +61,11 @@ class Reduction:
     square: bool = False
     reciprocal: bool = False
 
-    @property
-    def operation(self) -> Planar:
+    def over(self, count: int) -> Planar:
+        """Of so many values."""
         last = PeNonlinear.RECIPROCAL if self.reciprocal else PeNonlinear.NONE
-        return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode, nonlinear=last)
-
-    def plan(self, w: int, h: int, c: int, **settings: Any) -> Plan:
-        """A planar task that reduces."""
-        return Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE, pe=self.operation, **settings)
+        op, final = PeOp.SQUARE if self.square else PeOp.ADD, self.factor(count)
+        return Planar(op, reduce=self.mode, nonlinear=last, kind=PeKind.REDUCE, final=final)
 
     def factor(self, count: int) -> float:
         return 1.0 / count if self.mean else 1.0
@@ -131,11 +129,7 @@ def reduce_to(
     if axes:
         _LOWER[axes](fragment, x, view, kind) if axes in _LOWER else _in_steps(fragment, x, view, kind, axes)
     elif kind.square:
-        fragment.add(
-            unary.pe_stream(
-                context.target, Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE), x, view
-            )
-        )
+        fragment.add(unary.pe_stream(context.target, Plan(pe=SQUARE, w=x.w, h=x.h, c=x.c, groups=x.n), x, view))
     else:
         fragment.add(unary.ne_stream(context.target, unary.copy_of(context.target, x), x, view))
     if view.buffer != result.buffer and out is None:
@@ -148,7 +142,7 @@ def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: 
         return False
     if plane_by_rows(x.c, x.h, x.w, fragment.limits.l2_bytes):
         return False
-    plan = kind.plan(x.w, x.h, x.c, final=kind.factor(x.h * x.w)).writing(transposed=True)
+    plan = Plan(pe=kind.over(x.h * x.w), w=x.w, h=x.h, c=x.c).writing(transposed=True)
     line = result.row
     plan = plan.reading(dma=x.dma()).writing(dma=Dma(result.buffer, result.offset, line, line, line, line))
     plan, end = tasks.pe_source(plan, 0)
@@ -185,11 +179,8 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     source = x
     if op.type in ("reduce_min", "reduce_l1_norm"):
         source = fragment.tensor(*x.shape)
-        before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY)
-        if op.type == "reduce_min":
-            before = before.but(scale=-1.0)
-        else:
-            before = before.but(pe=ABSOLUTE)
+        first = NEGATION if op.type == "reduce_min" else ABSOLUTE
+        before = Plan(pe=first, w=x.w, h=x.h, c=x.c, groups=x.n)
         fragment.add(unary.pe_stream(context.target, before, x, source))
     kind = {"reduce_min": Reduction(Reduce.MAX), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
     middle = fragment.tensor(*shape)
@@ -198,7 +189,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     if op.type in ("reduce_min", "reduce_l2_norm"):
         last = Tensor(fragment.workspace(middle.bytes), *shape)
         if op.type == "reduce_min":
-            after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=PeKind.UNARY, scale=-1.0)
+            after = Plan(pe=NEGATION, w=last.w, h=last.h, c=last.c, groups=last.n)
             fragment.add(unary.pe_stream(context.target, after, middle, last))
         else:
             root = unary.copy_of(context.target, middle)
@@ -215,9 +206,7 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         rows(fragment, x, middle, replace(kind, reciprocal=False))
         plane(fragment, middle, out, replace(kind, square=False))
         return
-    plan = (
-        kind.plan(x.w, x.h, x.c, groups=x.n, final=kind.factor(x.h * x.w)).reading(dma=x.dma()).writing(dma=out.dma())
-    )
+    plan = Plan(pe=kind.over(x.h * x.w), w=x.w, h=x.h, c=x.c, groups=x.n).reading(dma=x.dma()).writing(dma=out.dma())
     if x.h == 1 and folds(x.w, by_dma=True):
         plan = fold_row(plan, x.w)
         plan = plan.reading(dma=replace(x.dma(), row=x.w // 2))
@@ -246,7 +235,7 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         _rows_of_one_channel(fragment, x, out, kind)
         return
     for n in range(x.n):
-        plan = kind.plan(x.w, 1, x.c, groups=x.h, final=kind.factor(x.w))
+        plan = Plan(pe=kind.over(x.w), w=x.w, c=x.c, groups=x.h)
         plan = plan.reading(dma=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row))
         plan = plan.writing(dma=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row))
         plan, end = tasks.pe_source(plan, 0)
@@ -257,7 +246,7 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 
 def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     for n in range(x.n):
-        plan = kind.plan(x.w, 1, x.h, final=kind.factor(x.w))
+        plan = Plan(pe=kind.over(x.w), w=x.w, c=x.h)
         plan = plan.reading(dma=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.row, x.batch, x.batch))
         plan = plan.writing(dma=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.row, out.batch, out.batch))
         plan, _ = tasks.pe_source(plan, 0)
@@ -283,7 +272,7 @@ def channels(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
 def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
-        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM)
+        plan = Plan(ne=MAC_MAXIMUM, w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c)
         plan = plan.reading(dma=x.dma(n * x.batch)).writing(dma=out.dma(n * out.batch))
         plan = tasks.choose_shape(fragment.target, plan)
         plan = plan.but(shape=(0, 0, plan.shape[2]))
@@ -297,7 +286,7 @@ def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
 
 def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
-    plan = kind.plan(1, x.c, 1, groups=x.n, final=kind.factor(x.c))
+    plan = Plan(pe=kind.over(x.c), h=x.c, groups=x.n)
     plan = plan.reading(dma=Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, 0)
     fragment.send(plan, end, explicit=False)
@@ -329,8 +318,7 @@ def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) ->
             walk = Dma(fragment.workspace(x.w * line), 0, line, line, x.w * line, x.w * line)
             turn = turn.writing(dma=walk, staged=True)
         turn = fragment.stay(turn, region)
-        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation)
-        plan = plan.writing(transposed=True).but(final=kind.factor(x.c))
+        plan = Plan(pe=kind.over(x.c), w=x.c, c=x.w, groups=x.h, result=Destination(transposed=True))
         if staged:
             plan = plan.reading(dma=turn.result.dma, staged=True)
         walk = out.dma(n * out.batch)
@@ -357,7 +345,7 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
     source = x
     if kind.square:
         source = fragment.tensor(*x.shape)
-        squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE)
+        squares = Plan(pe=SQUARE, w=x.w, h=x.h, c=x.c, groups=x.n)
         fragment.add(unary.pe_stream(fragment.target, squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
@@ -368,9 +356,7 @@ def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind
 def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
     plan = (
-        kind.plan(x.w, x.c, 1, d=x.h, groups=x.n, final=kind.factor(x.c * x.h * x.w))
-        .reading(dma=cube(x))
-        .writing(dma=out.dma())
+        Plan(pe=kind.over(x.c * x.h * x.w), w=x.w, h=x.c, d=x.h, groups=x.n).reading(dma=cube(x)).writing(dma=out.dma())
     )
     plan, end = tasks.pe_source(plan, 0)
     plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
@@ -398,7 +384,7 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         size = x.c * pitch
         turn, _ = tasks.ne_source(fragment.target, turn, size)
         fragment.stay(turn, Region(0, channel, pitch, block))
-        plan = kind.plan(x.h, 1, x.c, groups=x.w, final=kind.factor(x.h))
+        plan = Plan(pe=kind.over(x.h), w=x.h, c=x.c, groups=x.w)
         plan = tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
         plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         if folds(x.h):

@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch
-from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
+from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, Planar
 from hexane.codegen.plan import Destination, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
@@ -114,7 +114,7 @@ def row_reduction(
     fragment: Fragment, x: Tensor, source: Region, result: Region, operation: Planar, after: After
 ) -> Plan:
     """Maximum or sum over W with rows as groups."""
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation)
+    plan = Plan(pe=operation, w=x.w, c=x.c, groups=x.h)
     block = x.c * source.channel
     plan = tasks.resident(plan, Region(source.base, source.channel, block, block, source.row), after)
     plan = plan.but(patch=pe_patch(plan.w, 1, operands=1))
@@ -155,7 +155,7 @@ def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, powers, after=After.NOTHING)
     row_reduction(fragment, x, powers, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=x.c)
     scale = scale.reading(broadcast=Axes.W).writing(dma=y.dma())
     scale = tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT, second=powers)
     fragment.send(scale, powers.base + x.h * powers.row, after=After.NOTHING)
@@ -177,7 +177,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     size = h * row
     fragment.need_room(base + 2 * size, f"softmax over {c} channels of {h} x {w}")
     small = Region(0, channel, step, channel)
-    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, source=Operand(dma=source))
+    first = Plan(ne=MAC_MAXIMUM, w=w, h=h, c=c, cout=1, unicast=c, source=Operand(dma=source))
     s = largest_shape(w, h)
     edge = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
     first = tasks.by_dma(first, Region(base + size, channel, row, block, block), keep=True)
@@ -186,7 +186,7 @@ def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) ->
     region = Region(base, channel, row, block)
     powers_and_reciprocals(fragment, (c, h, w), replace(region, base=base + size), small, region)
     # The product works in the orientation of the output.
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=x.c)
     scale = scale.reading(broadcast=Axes.H if along_h else Axes.C).writing(dma=y.dma())
     follows_sum = fragment.target.choices.follows_closely and not along_h
     scale = tasks.resident(
@@ -204,7 +204,7 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     small = Region(0, 16, 16, 16)
     powers = Region(16, 16, single, single)
     row = Region(16 + single, line, line, line)
-    top = Plan("NE", c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, source=Operand(dma=x.dma()))
+    top = Plan(ne=MAC_MAXIMUM, c=c, cout=1, unicast=c, source=Operand(dma=x.dma()))
     top = tasks.by_dma(top, Region(row.base + line, 16, single, single, single), keep=True)
     top = fragment.stay(top, small)
     minus = difference(1, 1, c).against(broadcast=Axes.C).writing(transposed=True)
@@ -213,7 +213,7 @@ def _one_pixel(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     total = reciprocal_sum(fragment.target, c, 1, 1)
     total = tasks.resident(total, powers, After.NE_RESULT)
     fragment.stay(total, small)
-    scale = Plan("PE", c=c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], c=c)
     scale = scale.reading(broadcast=Axes.C).writing(dma=y.dma())
     scale = tasks.resident(scale, small, After.NE_RESULT, second=powers)
     fragment.send(scale, row.base, after=After.NOTHING)
@@ -237,18 +237,18 @@ def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     single = x.c * 16
-    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM)
+    top = Plan(pe=MAXIMUM, c=x.c)
     top = top.writing(transposed=True).reading(dma=x.dma()).but(patch=pe_patch(1, 1, operands=1))
     top = tasks.by_dma(top, Region(2 * line, 16, single, single, single), keep=True)
     top = fragment.stay(top, vector)
     minus = difference(1, 1, x.c).against(broadcast=Axes.W, transposed=True).writing(transposed=True)
     minus = tasks.resident(minus, replace(top.source.region, group=0), After.PE_RESULT, second=vector)
     _row_power(fragment, minus, replace(vector, base=line), vector)
-    total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
+    total = Plan(pe=RECIPROCAL_SUM, c=x.c)
     total = total.reading(transposed=True).writing(transposed=True)
     total = tasks.resident(total, vector, After.NE_RESULT)
     fragment.stay(total, replace(vector, base=line), after=After.NOTHING)
-    scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], c=x.c)
     scale = scale.reading(broadcast=Axes.W, transposed=True).against(transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE, second=vector)
     fragment.send(scale, 2 * line, after=After.NOTHING)
@@ -261,13 +261,13 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     fragment.need_room(line + 2 * size + l2.RESULT_ROOM, f"softmax over {x.c} rows of {x.w}")
-    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM)
+    top = Plan(pe=MAXIMUM, w=x.w, c=x.c)
     top = top.writing(transposed=True).reading(dma=x.dma()).but(patch=pe_patch(x.w, 1, operands=1))
     top = tasks.by_dma(top, Region(line + size, channel, size, size, size), keep=True)
     fragment.stay(top, vector)
     region = Region(line, channel, size, size)
     row_chain(fragment, (x.c, x.w), replace(region, base=line + size), region, vector, After.PE_RESULT)
-    scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=x.w, c=x.c)
     scale = scale.reading(broadcast=Axes.W, transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
     fragment.send(scale, line + size, explicit=False, after=After.NOTHING)
@@ -296,6 +296,6 @@ def row_chain(
     fragment.add(minus)
     power = tasks.resident(power, region, After.FOLLOWS_PE)
     fragment.stay(power, region, after=After.NOTHING)
-    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, result=Destination(transposed=transposed))
+    total = Plan(pe=RECIPROCAL_SUM, w=w, c=c, result=Destination(transposed=transposed))
     total = tasks.resident(total, region, After.FOLLOWS_NE | After.PE_RESULT)
     fragment.stay(total, vector, after=After.NOTHING)

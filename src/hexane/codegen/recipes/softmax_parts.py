@@ -41,7 +41,7 @@ BLOCK = 192  # rows that one reduction takes as channels
 
 def difference(w: int, h: int, c: int, **settings: object) -> Plan:
     """(x - m) * log2 e."""
-    return Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], scale=LOG2_E, **settings)  # type: ignore[arg-type]
+    return Plan(pe=replace(BINARY["sub"], scale=LOG2_E), w=w, h=h, c=c, **settings)  # type: ignore[arg-type]
 
 
 def lock(planar: Plan, neural: Plan) -> tuple[Plan, Plan]:
@@ -78,7 +78,7 @@ def powers_and_reciprocals(
 
 def reciprocal_sum(target: Target, c: int, h: int, w: int) -> Plan:
     """1 / sum over channels."""
-    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
+    total = Plan(ne=MAC_SUM, w=w, h=h, c=c, cout=1, power_category=1)
     total = unary.set_table(total, "reciprocal")
     s, small = largest_shape(w, h), is_small_source(target, w, h, 0)
     if small and not target.choices.small_patch:
@@ -102,8 +102,8 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
     reduce_axis(fragment, x, top := fragment.tensor(*small), Reduction(Reduce.MAX), axis)
     before = len(fragment.plans)
     combine(fragment, "sub", x, top, difference := fragment.tensor(*x.shape))
-    assert fragment.plans[-1].kind is PeKind.BINARY and len(fragment.plans) > before
-    fragment.change(-1, scale=LOG2_E)
+    assert fragment.plans[-1].pe.kind is PeKind.BINARY and len(fragment.plans) > before
+    fragment.plans[-1] = fragment.plans[-1].computing(scale=LOG2_E)
     power = unary.copy_of(fragment.target, x)
     power = unary.set_table(power, "exp2")
     fragment.add(unary.ne_stream(fragment.target, power, difference, powers := fragment.tensor(*x.shape)))
@@ -114,7 +114,7 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
         if axis == "h":  # rows as channels
             rows = fragment.tensor(1, x.h, x.c, x.w)
             permute(fragment, AxisWalk.of(powers), (0, 2, 1, 3), AxisWalk.of(rows))
-        total = Plan("NE", w=rows.w, h=rows.h, c=rows.c, cout=1, mac=MAC_SUM, power_category=1)
+        total = Plan(ne=MAC_SUM, w=rows.w, h=rows.h, c=rows.c, cout=1, power_category=1)
         total = unary.set_table(total, "reciprocal")
         fragment.add(unary.ne_stream(fragment.target, total, rows, Tensor(share.buffer, 1, 1, rows.h, rows.w)))
     combine(fragment, "mul", share, powers, y)
@@ -164,7 +164,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
-    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=1)
     scale = scale.reading(broadcast=Axes.W).writing(dma=y.dma())
     scale = tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
     fragment.send(scale, 2 * size, after=After.NOTHING)
@@ -175,7 +175,7 @@ def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operat
     channel = l2.channel_stride(x.w)
     values = x.h * 16
     for i, block in enumerate(_blocks(x.h)):
-        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation)
+        plan = Plan(pe=operation, w=x.w, c=block.count)
         row = block.count * channel
         if folds(x.w):
             plan = fold_row(plan, x.w)
@@ -192,7 +192,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM)
+    top = Plan(pe=MAXIMUM, w=x.w, c=x.c, groups=x.h)
     top = top.reading(dma=row_dma)
     top, _ = tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
@@ -221,12 +221,12 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = power.sending(end).but(streams_in=True, holds=True)
     fragment.add(power)
     fragment.need_room(end + l2.RESULT_ROOM, f"softmax over a map of {x.c} x {x.h} x {x.w}")
-    sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
+    sums = Plan(pe=RECIPROCAL_SUM, w=x.w, c=x.c, groups=x.h)
     sums = sums.reading(dma=Dma(buffer, 0, total, plane, total, line, interleave=lanes))
     sums, _ = tasks.pe_source(sums, base)
     sums = sums.reading(after=After.NE_SOURCE)
     fragment.stay(sums, values, after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], source=Operand(broadcast=Axes.W))
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=x.c, source=Operand(broadcast=Axes.W))
     scale = scale.against(dma=Dma(buffer, 0, line, plane, total, total, interleave=lanes)).writing(dma=y.dma())
     scale = scale.reading(region=Region(0, 16, step, step), after=After.PE_RESULT)
     scale = scale.but(patch=pe_patch(x.w, x.h, operands=2))

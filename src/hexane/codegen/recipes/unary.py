@@ -11,7 +11,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import pe_patch
-from hexane.codegen.operations import ABSOLUTE, COPY, MAC_SUM, SQUARE, After, Element, NeNonlinear, PeKind
+from hexane.codegen.operations import ABSOLUTE, COPY, SQUARE, After, Element, NeNonlinear, NeOp, Planar
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def set_table(plan: Plan, name: str, *args: float) -> Plan:
     """Give an NE task without weights its table: one copy that all cores share."""
-    plan = plan.but(mac=plan.mac.then(NeNonlinear.TABLE), tables=plan.tables + (name,))
+    plan = plan.computing(nonlinear=NeNonlinear.TABLE).but(tables=plan.tables + (name,))
     cores = min(1 << plan.cores_log2, plan.cout)  # cores without a channel have no stream
     return plan.but(kernel=table_kernel(lookup_table(name, *args), cores, name))
 
@@ -67,7 +67,7 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
     fragment, plan = Fragment(context), copy_of(context.target, x)
-    plan = plan.but(mac=plan.mac.then(NeNonlinear.RELU))
+    plan = plan.computing(nonlinear=NeNonlinear.RELU)
     fragment.add(ne_stream(context.target, plan, x, y))
     return fragment
 
@@ -81,10 +81,10 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     function = FUNCTIONS[op.type]
     name = table_name(op)
     fragment, plan = Fragment(context), copy_of(context.target, x)
-    plan = plan.but(post_scale=fp16_value(function.scale))
+    plan = plan.computing(post_scale=fp16_value(function.scale))
     epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
-        plan = plan.but(mac=MAC_SUM, acc_bias=epsilon, power_category=1)
+        plan = plan.computing(op=NeOp.SUM, acc_bias=epsilon).but(power_category=1)
     plan = set_table(plan, name)
     if op.type == "log":
         return _log(fragment, plan, x, y)
@@ -94,7 +94,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     """log2, then times ln 2: the map between them stays in L2 where it fits, else it goes through scratch."""
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=fp16_value(LN_2))
+    scale = Plan(pe=Planar(scale=fp16_value(LN_2)), w=x.w, h=x.h, c=x.c, groups=x.n)
     region = l2.planar_map(x.c, x.h, x.w)
     size = x.h * region.row
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
@@ -133,11 +133,7 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     fragment = Fragment(context)
-    fragment.add(
-        pe_stream(
-            context.target, Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=PLANAR[op.type]), x, y
-        )
-    )
+    fragment.add(pe_stream(context.target, Plan(pe=PLANAR[op.type], w=x.w, h=x.h, c=x.c, groups=x.n), x, y))
     return fragment
 
 

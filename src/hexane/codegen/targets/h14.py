@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hexane.codegen import encode
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import DMA_BYTES_PER_US, NE_TABLE_PATCH_NS, PE_VALUE_NS, dma_bytes
-from hexane.codegen.encode import TWO_OPERANDS, Fields
+from hexane.codegen.encode import Fields
 from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import After, ResultType, SourceType
 from hexane.codegen.plan import Plan
@@ -72,7 +72,7 @@ class H14(Packed):
                 values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
         else:
             del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
-        if plan.kind not in TWO_OPERANDS:
+        if plan.pe.operands < 2:
             del values["Common.ChCfg.Src2InFmt"]
         if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
             values["Common.Cfg.FillLowerNEFirst"] = 1
@@ -83,13 +83,13 @@ class H14(Packed):
 
     def duration(self, plan: Plan) -> int:
         """A map of one channel goes through one core patch by patch."""
-        if plan.kind.reduces and plan.w > LONGEST_SLOW_ROW:
+        if plan.pe.reduces and plan.w > LONGEST_SLOW_ROW:
             engine = plan.c * plan.groups * plan.w * PE_VALUE_NS / 1000
             return int(max(dma_bytes(plan) / DMA_BYTES_PER_US, engine))
         if plan.out_trans and plan.unicast and plan.source.dma is None:
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             return max(super().duration(plan), int(plan.c * patches * plan.unicast * TURNED_PATCH_NS / 1000))
-        single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.mac.ones
+        single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.ne.ones
         if not single or plan.streams_in:
             return super().duration(plan)
         rate = NE_TABLE_PATCH_NS if plan.tables else ONE_CORE_PATCH_NS

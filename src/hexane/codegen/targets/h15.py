@@ -21,4 +21,4 @@ class H15(Later):
         super().common(plan, values)
         values["Common.Cfg.One"] = 0
         if plan.unit == "NE":
-            values["NE.MACCfg.BinaryPoint"] = plan.mac.binary_point & FIVE_BITS
+            values["NE.MACCfg.BinaryPoint"] = plan.ne.binary_point & FIVE_BITS

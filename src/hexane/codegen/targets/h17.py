@@ -93,7 +93,7 @@ def has_few_rows(plan: Plan) -> bool:
 
 def takes_winograd(plan: Plan) -> bool:
     """True where a task is one for Winograd's form: a dense fp16 kernel of three columns at stride 1."""
-    if plan.kernel is None or plan.unicast or plan.mac.ones:
+    if plan.kernel is None or plan.unicast or plan.ne.ones:
         return False
     dense = plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
     return dense and plan.window.kw == 3 and plan.window.kh in (1, 3) and not plan.window.strided

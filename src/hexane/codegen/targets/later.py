@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import PE_PIXEL_ONE_NS, dma_bytes, engine_ns
-from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
+from hexane.codegen.encode import ALIASES, Fields
 from hexane.codegen.operations import After, Hint, PeKind, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
@@ -48,7 +48,7 @@ class Later(Packed):
     """CrH of every writer."""
 
     def common(self, plan: Plan, values: Fields) -> None:
-        if plan.kind not in TWO_OPERANDS:
+        if plan.pe.operands < 2:
             del values["Common.ChCfg.Src2InFmt"]
         if not plan.unicast:
             values["Common.GroupConvCfg.UnicastCin"] = self.idle_unicast
@@ -73,7 +73,7 @@ class Later(Packed):
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
-        second = plan.kind in TWO_OPERANDS
+        second = plan.pe.operands == 2
         if plan.second.dma is not None:
             values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM
             values["L2.Src2Cfg.DMAFmt"] = "bits16" if plan.second.dma.element == 2 else "bits8"
@@ -118,10 +118,10 @@ class Later(Packed):
     def duration(self, plan: Plan) -> int:
         if plan.streams_in:
             return 0
-        engine = 0.0 if plan.pairs else self.pace * engine_ns(plan)  # operands that are kept cost nothing
-        if plan.kind is PeKind.REDUCE and plan.groups > 1:
+        engine = 0.0 if plan.ne.pairs else self.pace * engine_ns(plan)  # operands that are kept cost nothing
+        if plan.pe.kind is PeKind.REDUCE and plan.groups > 1:
             engine = min(engine, plan.c * plan.groups * PE_PIXEL_ONE_NS)
-        if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
+        if plan.kernel is not None and not plan.unicast and not plan.ne.ones:
             taps = plan.c * plan.window.taps * plan.groups
             engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us
         return int(max(dma_bytes(plan) / self.bytes_per_us, engine / 1000))

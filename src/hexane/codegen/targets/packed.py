@@ -147,7 +147,7 @@ class Packed(Target):
 
     def only_table(self, plan: Plan) -> bool:
         """True where the kernel is a table and nothing else."""
-        return plan.mac.ones and bool(plan.tables)
+        return plan.ne.ones and bool(plan.tables)
 
     def stored(self, plan: Plan) -> bytes:
         """A table is stored once: its own channel fetches it, not the cores."""

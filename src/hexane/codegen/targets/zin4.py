@@ -25,7 +25,7 @@ def as_early(plan: Plan) -> Plan:
     """Change a plan of the default dialect to what the early compiler writes."""
     if plan.unit != "NE":
         return plan
-    if plan.unicast and plan.mac.op is NeOp.BYPASS:
+    if plan.unicast and plan.ne.op is NeOp.BYPASS:
         plan = _copy(plan)
     elif plan.kernel is not None:
         plan = _convolution(plan)
@@ -37,7 +37,7 @@ def _copy(plan: Plan) -> Plan:
     if plan.kernel is not None and plan.kernel.source is None:
         cores = min(1 << plan.cores_log2, plan.cout)
         plan = plan.but(kernel=table_kernel(plan.kernel.data[:128], cores, plan.kernel.name or ""))
-    return plan.but(mac=replace(plan.mac, binary_point=0), shape=(1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1))
+    return plan.but(ne=replace(plan.ne, binary_point=0), shape=(1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1))
 
 
 def _convolution(plan: Plan) -> Plan:
