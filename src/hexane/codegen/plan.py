@@ -273,6 +273,11 @@ class Plan:
         return plan
 
     @property
+    def unicast_pixel(self) -> bool:
+        """True where every output takes the same pixel of a few inputs of its own, as in copies and tables."""
+        return self.unicast > 0 and self.window.taps == 1
+
+    @property
     def columns(self) -> int:
         """Of the result."""
         return self.wout * self.window.ox

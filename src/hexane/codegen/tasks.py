@@ -122,7 +122,7 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
     fat_tile, stack = plan.fat_tile, plan.stack_log2
     if fat_tile:
         pixels *= 2
-    alone = plan.unicast > 0 and plan.window.taps == 1
+    alone = plan.unicast_pixel
     stacks = alone and _stacks(target, plan)
     if stacks and MOST_CORES_LOG2 - plan.cores_log2 > MOST_STACK_LOG2 and plan.wout * plan.hout > pixels:
         fat_tile, pixels = True, 2 * pixels
@@ -188,7 +188,6 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     streams = plan.result.dma is not None
     result = result_rows_bytes(target, plan) if streams else 0
     transposed = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
-    alone = plan.unicast > 0 and plan.window.taps == 1
     shape = (3, 3, 3) if keep and plan.shape[2] == 2 else plan.shape  # seen: kept maps are padded for 16-px patches
     pad = l2.ne_pad(
         row,
@@ -198,7 +197,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         small=plan.small_source,
         stride=plan.window.sy,
         transposed=transposed,
-        narrow=alone and target.choices.narrow_copies,
+        narrow=plan.unicast_pixel and target.choices.narrow_copies,
         pixels=PATCH_PIXELS << wide,
     )
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:

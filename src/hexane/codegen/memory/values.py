@@ -416,7 +416,6 @@ def _pad(
             continue
         if plan.unit == "PE":
             return l2.pe_pad(layout.row, layout.channel, reduction=plan.pe.reduces, height=plan.h)
-        alone = plan.unicast > 0 and plan.window.taps == 1
         return l2.ne_pad(
             layout.row,
             plan.h,
@@ -424,7 +423,7 @@ def _pad(
             plan.w * end.element // 2,
             small=plan.small_source,
             stride=plan.window.sy,
-            narrow=alone and choices.narrow_copies,
+            narrow=plan.unicast_pixel and choices.narrow_copies,
         )
     return 0
 
