@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hexane.codegen.operations import COPY, After, ResultType, SourceType
+from hexane.codegen.operations import COPY, MAC_COPY, MAXIMUM, NE_TASK, After, ResultType, SourceType
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.tasks import by_dma, resident
+from hexane.frozen import replace
 
 EACH = list(After.__members__.values())
 
@@ -46,6 +47,16 @@ def test_waits_add_up(before: After, more: After) -> None:
             plan = plan.writing(type=kind, automatic=automatic, after=before)
             assert plan.waiting(result=more).result == plan.result._replace(after=before | more)
             assert plan.waiting(result=more).source == plan.source
+
+
+def test_the_unit_follows_from_the_part() -> None:
+    neural, planar = Plan(ne=MAC_COPY, w=8), Plan(pe=MAXIMUM, w=8)
+    assert (neural.unit, planar.unit, planar.but(pe=NE_TASK).unit) == ("NE", "PE", "NE")
+    assert planar.computing(final=0.5).pe == replace(MAXIMUM, final=0.5) and planar.computing(final=0.5).ne == planar.ne
+    assert neural.computing(acc_bias=0.5).ne == replace(MAC_COPY, acc_bias=0.5)
+    for change in (lambda: neural.computing(final=0.5), lambda: planar.computing(ones=True), lambda: planar.but(x=1)):
+        with pytest.raises(TypeError):
+            change()
 
 
 def test_the_first_is_left_as_it_is() -> None:
