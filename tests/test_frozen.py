@@ -132,6 +132,29 @@ def test_a_changed_copy_of_any_dataclass():
     assert frozen.replace(Plain(), rows=4) == Plain(4)
 
 
+def test_a_changed_copy_keeps_what_a_class_has_beyond_its_base():
+    @dataclass(frozen=True)
+    class Longer(Wide):
+        depth: int = 0
+
+    assert frozen.replace(Longer(3, depth=2), rows=4) == Longer(4, 3, 2)
+
+
+def test_a_field_without_parameter_is_left_to_the_class():
+    @dict_init
+    @dataclass(frozen=True)
+    class Doubled:
+        rows: int
+        both: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            vars(self)["both"] = 2 * self.rows
+
+    assert Doubled(3).both == 6 and frozen.replace(Doubled(3), rows=4).both == 8
+    with pytest.raises(TypeError):
+        Doubled(3, both=7)  # type: ignore[call-arg]
+
+
 def test_what_is_no_parameter_is_refused_in_a_dictionary():
     @dataclass(frozen=True)
     class Open:

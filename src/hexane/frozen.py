@@ -50,8 +50,8 @@ def dict_init(cls: type[T]) -> type[T]:
 
 def replace(record: T, **changes: Any) -> T:
     """``dataclasses.replace``, quicker for a class of this module's."""
-    own: Callable[..., T] | None = getattr(record, "__replace__", None)
-    return of_any(record, **changes) if own is None else own(**changes)  # type: ignore[type-var]
+    own: Callable[..., T] | None = vars(type(record)).get("__replace__")  # not the one of a base with fewer fields
+    return of_any(record, **changes) if own is None else own(record, **changes)  # type: ignore[type-var]
 
 
 def _initialised(cls: type[T], write: str, names: dict[str, Any], *first: str) -> type[T]:

@@ -6,13 +6,13 @@ Source: docs/reference/hazards.md 1 and 2. Places count by their first and last 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from hexane.codegen.operands import RESULT, TaskOperand, operands_of
 from hexane.codegen.plan import Dma, EarlierReader, Plan, Space
 from hexane.codegen.targets import Places
+from hexane.frozen import replace
 from hexane.isa.granules import GRANULE
 from hexane.rounding import ceil_div
 

@@ -6,7 +6,6 @@ import gc
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -24,6 +23,7 @@ from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
 from hexane.frontends.networks import network_of
+from hexane.frozen import replace
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
 from hexane.lowering import transformations

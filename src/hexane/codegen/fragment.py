@@ -7,7 +7,7 @@ surface or a piece of scratch, gives addresses, and settles what depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from hexane.codegen import tasks
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space, TaskKernel
 from hexane.errors import Reason, UnsupportedError
-from hexane.frozen import slot_init
+from hexane.frozen import replace, slot_init
 from hexane.rounding import align
 
 if TYPE_CHECKING:

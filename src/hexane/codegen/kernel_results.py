@@ -7,13 +7,13 @@ wait (docs/reference/hazards.md 1, ``Task.DTID``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.plan import SIDES, Buffer, Plan, Space
 from hexane.codegen.recipes.unary import copy_of, ne_stream
+from hexane.frozen import replace
 
 
 def through_scratch(

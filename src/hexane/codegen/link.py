@@ -6,7 +6,7 @@ Source: docs/reference/engine-h13.md 4.1, 5, 9, 12.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Plan, Space, TaskKe
 from hexane.codegen.price import Prices, price_us
 from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
+from hexane.frozen import replace
 from hexane.isa import Task
 from hexane.isa.granules import PAGE
 from hexane.rounding import align

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -26,7 +26,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operands import operand_of
 from hexane.codegen.operations import PeKind, SourceType
 from hexane.codegen.plan import RESULT, SIDES, SOURCE, Buffer, Dma, Plan, Space
-from hexane.frozen import slot_init
+from hexane.frozen import replace, slot_init
 from hexane.lowering.transformations import Transformations
 from hexane.rounding import ceil_div
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from hexane.codegen.operations import Element, KernelFormat
 from hexane.codegen.plan import Plan
-from hexane.frozen import dict_init
+from hexane.frozen import dict_init, replace
 from hexane.kernels import KernelLayout, PackedKernel, pack
 from hexane.lowering.weights import Stream
 from hexane.rounding import ceil_div

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from hexane.cached import cached_property
@@ -16,6 +16,7 @@ from hexane.codegen.memory.values import Identity, ResidentValue, Stored, shares
 from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets import Target
+from hexane.frozen import replace
 
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
 LEFT = 256 << 10

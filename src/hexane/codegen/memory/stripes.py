@@ -8,7 +8,7 @@ every task fetches its kernels once for each stripe. Whether that pays is asked 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hexane.cached import cached_property
@@ -18,6 +18,7 @@ from hexane.codegen.memory.rows import Rows, by_rows, cut, second_moves, source_
 from hexane.codegen.operands import RESULT, SECOND, SOURCE, TaskOperand
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
+from hexane.frozen import replace
 from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ where holding one more task would cost more in halos and kernels than its maps c
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate
 from operator import or_
@@ -19,6 +19,7 @@ from hexane.codegen.memory.traffic import Cost, total
 from hexane.codegen.memory.values import ResidentValue, found_in_l2
 from hexane.codegen.operands import RESULT
 from hexane.codegen.plan import Plan
+from hexane.frozen import replace
 
 LONGEST = 10
 """Tasks of one piece at most: halos grow with every window."""

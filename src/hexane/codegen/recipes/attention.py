@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 13.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
@@ -20,6 +19,7 @@ from hexane.codegen.recipes.linear import MatrixRows, as_rows
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain, row_vector
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.rounding import align
 

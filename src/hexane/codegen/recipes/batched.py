@@ -7,7 +7,6 @@ it has no more rows than there are cores. One task takes as many batches as its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -20,6 +19,7 @@ from hexane.codegen.plan import Dma, Plan, Region, TaskKernel
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import fused, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align, ceil_div
 

@@ -6,7 +6,6 @@ Source: words of Apple's compiler for H14.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2
@@ -21,6 +20,7 @@ from hexane.codegen.recipes.matmul import choose_joint_shape, kernel_product, la
 from hexane.codegen.recipes.softmax import row_vector
 from hexane.codegen.recipes.softmax_parts import difference, exponential, lock, rows_as_channels
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align
 

@@ -7,7 +7,7 @@ a product reads). Source: words of Apple's compiler for H14 and H13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,7 @@ from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import table_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ are exact.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
@@ -16,6 +14,7 @@ from hexane.codegen.operations import BINARY
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.shape import AxisWalk, _dma, straight, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.rounding import align
 
 ORDER = (0, 3, 2, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
 from hexane.codegen.recipes.registry import need_fp16, recipe, scalar
 from hexane.errors import UnsupportedError
+from hexane.frozen import replace
 from hexane.kernels import KernelLayout, pack
 from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.functions import lookup_table

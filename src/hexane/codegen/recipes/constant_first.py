@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 6, 8.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from hexane.codegen.recipes.linear import (
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ there are is a question of price; the bits are the same, since zeros add nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.price import sum_us
 from hexane.codegen.recipes.blocks import Convolution, StreamHeads, channel_blocks
 from hexane.codegen.weights import Weights
+from hexane.frozen import replace
 from hexane.lowering.groups import dense, is_loop
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ i, i + b, ... sorted by channel, then column phase, and stores b channels side b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from hexane.codegen.recipes.blocks import Convolution, place_blocks
 from hexane.codegen.recipes.conv import convolution_of, dense_plans
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import follows, fused_ops
 
 if TYPE_CHECKING:

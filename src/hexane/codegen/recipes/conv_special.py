@@ -5,7 +5,6 @@ Source: docs/reference/engine-h13.md 9.8.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from hexane.codegen.operations import COPY, ONE_HOT_KERNEL, PIXEL, After, Kernel
 from hexane.codegen.plan import Destination, Dma, Plan, Region
 from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 from hexane.rounding import align, ceil_div

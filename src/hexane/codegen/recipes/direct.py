@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import SCALE_SHIFT, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Operand, Plan, Region
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.rounding import align
 
 if TYPE_CHECKING:

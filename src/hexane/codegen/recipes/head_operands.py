@@ -5,7 +5,7 @@ Source: docs/reference/engine-h13.md 9.5, 9.7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
@@ -14,6 +14,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import COPY
 from hexane.codegen.plan import Dma, Plan, TaskKernel
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.attention import split_heads, turned_heads
 from hexane.rounding import align, ceil_div
 

@@ -9,7 +9,7 @@ and hand over in L2 as Apple's chains do; that several heads are in one task is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -32,6 +32,7 @@ from hexane.codegen.recipes.head_operands import SEVERAL, Heads, Kernels, heads_
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.attention import Attention, Sizes, attention_from, lanes_of, mask_of, moves_of, uses_of
 from hexane.lowering.fusion import factor_of, follows
 from hexane.rounding import ceil_div

@@ -6,7 +6,7 @@ Source: docs/reference/engine-h13.md 13.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.lowering.weights import Stream, stream_of
 from hexane.rounding import align

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from hexane.codegen.recipes.linear import MatrixRows, as_rows, turn_in
 from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.weights import stream_of
 from hexane.rounding import align, ceil_div

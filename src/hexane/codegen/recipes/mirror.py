@@ -6,11 +6,10 @@ two copies for each size, exactly: line i goes where all bits of i are flipped.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.rounding import align
 
 INNER = 3

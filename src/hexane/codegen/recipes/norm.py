@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +36,7 @@ from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.codegen.recipes.softmax import load, loading, row_values
 from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from hexane.codegen.recipes.conv import PAIR
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.lowering.fusion import FUSED
 

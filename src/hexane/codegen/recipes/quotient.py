@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +26,7 @@ from hexane.codegen.recipes.elementwise import (
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe, scalar
 from hexane.codegen.recipes.softmax_parts import exponential, lock
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import follows, table_name

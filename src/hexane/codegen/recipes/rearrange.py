@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 14.6 to 14.9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
@@ -18,6 +17,7 @@ from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import follows
 from hexane.rounding import ceil_div
 

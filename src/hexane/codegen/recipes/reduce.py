@@ -6,7 +6,7 @@ Source: docs/reference/engine-h13.md 8.5, 13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
 from hexane.rounding import align

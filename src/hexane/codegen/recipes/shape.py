@@ -6,7 +6,7 @@ Source: docs/reference/engine-h13.md 6, 13, 14.5 to 14.7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from hexane.codegen.operations import After, Element
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
-from hexane.frozen import slot_init
+from hexane.frozen import replace, slot_init
 from hexane.rounding import align
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
@@ -25,6 +24,7 @@ from hexane.codegen.recipes.linear import (
 )
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

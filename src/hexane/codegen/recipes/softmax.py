@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 7.3, 13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -32,6 +31,7 @@ from hexane.codegen.recipes.softmax_parts import (
     through_scratch,
 )
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.rounding import align
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -28,6 +28,7 @@ from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
 from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import replace
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
 from hexane.rounding import align

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexane.codegen.encode import Fields
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
+from hexane.frozen import replace
 
 FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
 

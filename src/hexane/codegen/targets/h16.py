@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexane.codegen.encode import Fields
 from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import Element, NeOp
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
+from hexane.frozen import replace
 from hexane.rounding import ceil_div
 
 ROOT_PATCH_NS = 9.33

@@ -5,14 +5,13 @@ Source: docs/reference/generations.md 10.1.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexane.codegen.encode import Fields
 from hexane.codegen.geometry import largest_shape
 from hexane.codegen.operations import Element
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.h16 import H16, H16G
+from hexane.frozen import replace
 
 
 class H17(H16):

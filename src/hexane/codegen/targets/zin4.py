@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 4.11.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hexane.codegen import l2
 from hexane.codegen.encode import Fields
@@ -16,6 +15,7 @@ from hexane.codegen.operations import NO_KERNEL, Element, NeOp
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, Blank, blank, form
+from hexane.frozen import replace
 
 ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five programs]
 LARGEST_GROUP = 5  # OCGSize of the one task without double buffering [GUESS]
