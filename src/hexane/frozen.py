@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from dataclasses import replace as of_any
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
 
@@ -48,25 +48,29 @@ def dict_init(cls: type[T]) -> type[T]:
     return _initialised(cls, "own['{0}'] = {0}", {}, "own = self.__dict__")
 
 
-def replace(record: T, **changes: Any) -> T:
-    """``dataclasses.replace``, quicker for a class of this module's."""
-    own: Callable[..., T] | None = vars(type(record)).get("__replace__")  # not the one of a base with fewer fields
-    return of_any(record, **changes) if own is None else own(record, **changes)  # type: ignore[type-var]
+if TYPE_CHECKING:  # its fields are checked as those of dataclasses' own
+    from dataclasses import replace as replace
+else:
+
+    def replace(record: T, **changes: Any) -> T:
+        """``dataclasses.replace``, quicker for a class of this module's."""
+        own = vars(type(record)).get("__replace__")  # not the one of a base with fewer fields
+        return of_any(record, **changes) if own is None else own(record, **changes)
 
 
 def _initialised(cls: type[T], write: str, names: dict[str, Any], *first: str) -> type[T]:
     """The class with a ``__replace__``, and an ``__init__`` that does ``write`` for each field behind ``first``."""
     names["SAME"] = MISSING
     parameters, writes, same = ["self"], list(first), []
-    given = [field for field in fields(cls) if field.init]  # type: ignore[arg-type]
-    for field in given:
+    plain = [field for field in fields(cls) if field.init]  # type: ignore[arg-type]
+    for field in plain:
         names[f"default_{field.name}"] = field.default
         parameters.append(field.name if field.default is MISSING else f"{field.name}=default_{field.name}")
         writes.append(write.format(field.name))
         same.append(f"self.{field.name} if {field.name} is SAME else {field.name}")
     if hasattr(cls, "__post_init__"):
         writes.append("self.__post_init__()")
-    keywords = ", ".join(f"{field.name}=SAME" for field in given)
+    keywords = ", ".join(f"{field.name}=SAME" for field in plain)
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(writes), names)
     exec(f"def __replace__(self, *, {keywords}):\n return self.__class__({', '.join(same)})", names)
     cls.__replace__ = names["__replace__"]  # type: ignore[attr-defined]
