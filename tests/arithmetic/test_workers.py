@@ -18,6 +18,15 @@ import pytest
 from hexane.arithmetic.fast import workers
 
 
+@pytest.mark.parametrize(("given", "count"), [("1", 1), ("3", 3), ("0", None), ("-2", None), ("all", None), ("", None)])
+def test_threads_that_the_environment_asks_for(given: str, count: int | None) -> None:
+    """A number from one on; whatever else stands there, the processors."""
+    script = "from hexane.arithmetic.fast.workers import thread_count; print(thread_count())"
+    environment = {**os.environ, "HEXANE_THREADS": given}
+    made = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert int(made.stdout) == (count or len(os.sched_getaffinity(0)))
+
+
 @pytest.fixture(autouse=True)
 def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "thread_count", lambda: 4)

@@ -179,6 +179,21 @@ def test_other_forms(function: Any, truth: Any, array: np.ndarray) -> None:
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_condition_that_is_known(chosen: bool) -> None:
+    """A choice between arrays and numbers of Python by a condition that holds one number everywhere."""
+    x, y = draw(4, 5), draw(4, 5, seed=1)
+
+    def network(a: Any, b: Any) -> Any:
+        condition = Tensor.full((4, 5), chosen)
+        picks = (condition.where(a, b), condition.where(a, 2.0), condition.where(3.0, b))
+        return tuple(pick * 2 for pick in picks)
+
+    made = hexane.from_tinygrad(network, Tensor(x), Tensor(y)).evaluate({"x0": x, "x1": y})
+    for got, wanted in zip(made.values(), (np.where(chosen, x, y), np.where(chosen, x, 2), np.where(chosen, 3, y))):
+        np.testing.assert_array_equal(got, np.float32(2) * wanted.astype(np.float32))
+
+
 def test_weights_that_nobody_used_yet_are_the_callers() -> None:
     layer = tinygrad.nn.Conv2d(3, 8, 3)
     x = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)

@@ -125,7 +125,7 @@ def test_a_pipeline_of_networks(kinds: tuple[str, str], tmp_path: Path, rng: np.
 
 
 def message(kind: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
-    """A small model's message with features of these kinds: an int is an array, a type is a number."""
+    """A small model's message with features of these kinds: an int or a shape is an array, a type is a number."""
     model = ct.proto.Model_pb2.Model()
     model.specificationVersion = 4
     for features, rows in ((inputs, model.description.input), (outputs, model.description.output)):
@@ -136,7 +136,7 @@ def message(kind: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
                 feature.type.doubleType.SetInParent()
             else:
                 feature.type.multiArrayType.dataType = 65600
-                feature.type.multiArrayType.shape.append(size)
+                feature.type.multiArrayType.shape.extend([size] if isinstance(size, int) else size)
     getattr(model, kind).SetInParent()
     return model
 
@@ -167,6 +167,26 @@ def test_a_pipeline_of_small_models(rng: np.random.Generator) -> None:
     row = (np.array([2, 0.5, 3, -1]) + [1, -1, 0.5, 0]) * 0.5
     assert isinstance(found, float)
     assert found == pytest.approx(row / np.linalg.norm(row) @ weight + 0.25, abs=4e-3)
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (3, 1, 2)])
+def test_small_models_take_arrays_of_any_rank(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Elements count in the order of a row, after those of the input before."""
+    given = {"a": rng.standard_normal(2).astype(np.float32), "b": rng.standard_normal(shape).astype(np.float32)}
+    row = np.concatenate([array.ravel() for array in given.values()])
+    sizes = {"a": 2, "b": shape}
+    extractor = message("arrayFeatureExtractor", sizes, {"y": 3})
+    extractor.arrayFeatureExtractor.extractIndex.extend([7, 0, 4])
+    regressor = message("glmRegressor", sizes, {"y": float})
+    weight = rng.standard_normal(8)
+    regressor.glmRegressor.weights.add().value.extend(weight.tolist())
+    for one, wanted in ((extractor, row[[7, 0, 4]]), (regressor, weight @ row)):
+        features = [(name, datatypes.Array(*array.shape)) for name, array in given.items()]
+        out = datatypes.Double() if one is regressor else datatypes.Array(3)
+        pipeline = Pipeline(features, [("y", out)])
+        pipeline.add_model(one)
+        model = hexane.coreml.MLModel(pipeline.spec, compute_units="CPU_ONLY")
+        np.testing.assert_allclose(model.predict(given)["y"], wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("encoding", "rows"), [(0, 1), (0, 2), (1, 3)])

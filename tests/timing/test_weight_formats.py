@@ -109,3 +109,43 @@ def test_a_program_is_timed_with_what_it_streams():
     for chip, share in (("M2", 1.0), ("M4", 0.27)):
         ops = hexane.compile(graph, chip).estimate().ops
         assert [op.dma_bytes for op in ops][1] == pytest.approx(share * full, rel=0.02)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_bytes_of_palettes_are_those_of_their_constants(bits, groups):
+    """Indices and tables as files hold them: bits packed by NumPy, tables of fp16, a mask of one bit an element."""
+    from hexane.timing.weights import stored_weights
+
+    rng = np.random.default_rng(bits)
+    indices = rng.integers(0, 1 << bits, (16, 24, 1, 1)).astype(np.uint8)
+    mask = rng.random(indices.shape) < 0.4
+    lut = rng.standard_normal((groups, 1, 1, 1, 1 << bits, 1)).astype(np.float16)
+
+    def packed(data):
+        return np.packbits(np.unpackbits(data.reshape(-1, 1), axis=1)[:, 8 - bits :]).nbytes
+
+    b = GraphBuilder()
+    dense = b.constexpr_lut_to_dense(indices=b.const(indices, f"uint{bits}"), lut=lut)
+    stored = stored_weights(dense)
+    assert (stored.format, stored.bytes, stored.bits) == ("palette", packed(indices) + lut.nbytes, bits)
+    assert stored.tables == groups
+    kept, values = b.constexpr_lut_to_sparse(
+        indices_mask=b.const(mask, "uint1"), indices_nonzero_data=b.const(indices[mask], f"uint{bits}"), lut=lut[:1]
+    )
+    stored = stored_weights(b.constexpr_sparse_to_dense(nonzero_data=values, mask=kept))
+    wanted = packed(indices[mask]) + lut[:1].nbytes + np.packbits(mask).nbytes
+    assert stored.format == "sparse"
+    assert stored.bytes == pytest.approx(wanted, abs=1)  # files fill each up to a byte
+    assert stored.density == pytest.approx(mask.mean())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_bytes_of_sparse_weights_are_those_of_their_constants(dtype):
+    from hexane.timing.weights import stored_weights
+
+    mask = np.random.default_rng(0).random((16, 24, 1, 1)) < 0.4
+    values = np.ones(int(mask.sum()), dtype)
+    b = GraphBuilder()
+    stored = stored_weights(b.constexpr_sparse_to_dense(nonzero_data=values, mask=b.const(mask, "uint1")))
+    assert stored.bytes == values.nbytes + np.packbits(mask).nbytes

@@ -154,6 +154,10 @@ WRITTEN = {
         x=b.reshape(x=b.avg_pool(x=x, kernel_sizes=[6, 5], pad_type="valid"), shape=[2, 4]),
         weight=RNG.normal(size=(3, 4)).astype(np.float16), bias=NUMBERS[:3],
     ),
+    "conv of rows": lambda b, x: b.conv(
+        x=b.squeeze(x=b.max_pool(x=x, kernel_sizes=[6, 1], pad_type="valid"), axes=[2]),
+        weight=RNG.normal(size=(3, 4, 3)).astype(np.float16), pad_type="same",
+    ),
     "max_pool": lambda b, x: b.max_pool(
         x=x, kernel_sizes=[2, 3], strides=[2, 2], pad_type="custom", pad=[1, 0, 0, 1]
     ),

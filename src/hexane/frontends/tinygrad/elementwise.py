@@ -78,9 +78,8 @@ def _shift(direction: str) -> Rule:
 def _where(r: Any, u: Any, v: list[Operand]) -> Operand:
     fixed = patterns.number(u.src[0])
     if fixed is not None:
-        return (
-            r.value(u.src[1] if fixed else u.src[2]) if not is_weak(u.src[1 if fixed else 2]) else v[1 if fixed else 2]
-        )
+        place = 1 if fixed else 2
+        return v[place] if is_weak(u.src[place]) else r.value(u.src[place])
     if isinstance(v[0], np.ndarray) and (v[0].all() or not v[0].any()):
         return v[1] if v[0].all() else v[2]
     return r.ops.select(cond=v[0], a=v[1], b=v[2])
