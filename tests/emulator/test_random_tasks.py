@@ -39,7 +39,7 @@ def run(
     for _ in range(3):  # checked, made ready, run again; the bytes that no task writes are zero
         raw = hexane.emulate(program, inputs, sanitize=False)["y"].reshape(-1)
         np.testing.assert_array_equal(raw, strict)
-    assert not jobs or all(step.jobs() is not None for step in program.idle[0].steps)
+    assert not jobs or all(step.jobs() is not None for step in program.idle[0].chain.steps)
     return target.of_bytes(np.ascontiguousarray(raw))
 
 

@@ -136,7 +136,7 @@ def test_kernels_that_tasks_compute_are_read_by_jobs(chip: str) -> None:
     for seed in range(4):
         given = {name: rng.standard_normal((1, 3, 40, 24)).astype(np.float16) * 2**seed for name in "qkv"}
         np.testing.assert_array_equal(again(program, given), fresh(image, given))
-    products = [step for step in program.idle[0].steps if step.work.operation.startswith("runtime product")]
+    products = [step for step in program.idle[0].chain.steps if step.work.operation.startswith("runtime product")]
     assert products
     assert all(step.jobs() is not None for step in products)
 

@@ -124,7 +124,7 @@ def test_a_warm_session_has_its_plan() -> None:
     with program.on() as session:
         session.warm()
         (machine,) = Loaded.of(program.images[0]).idle
-        assert machine.plan is not None
+        assert machine.chain is not None and machine.chain.plan is not None
         assert np.array_equal(session.run(_inputs(3))["out"], program.run(_inputs(3))["out"])
 
 

@@ -18,6 +18,7 @@ from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import DramBuffer
 from hexane.emulator.program import EmulatedProgram, Inputs
+from hexane.emulator.registers import Registers
 from hexane.emulator.step_jobs import Aside
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
@@ -27,6 +28,44 @@ if TYPE_CHECKING:
 KEPT_BYTES = 1 << 30
 """Limit of what one program keeps between runs beside its own bytes, all its machines together: L2, surfaces, scratch
 and kernels made ready."""
+
+
+class PreparedChain:
+    """Tasks on one machine whose channels keep their places: checked at their first run, only computed from then on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.steps: list[Step] = []
+        self.plan: list[Span | Step] | None = None
+        self.runs = 0
+
+    def first(self, chain: Iterable[Registers], room: int | None = None) -> int:
+        """Check each task when its turn comes, and run it; bytes of kernels made ready, up to ``room`` and the last."""
+        size, steps = 0, []
+        for registers in chain:
+            step = self.engine.prepare(registers)
+            if room is None or size < room:
+                size += step.work.keep()
+            step.run()
+            steps.append(step)
+        self.steps, self.runs = steps, 1
+        return size
+
+    def again(self) -> None:
+        """Run on what the channels hold now."""
+        self.engine.l2.clear()
+        if SCRATCH in self.engine.memory.channels:
+            self.engine.memory.channels[SCRATCH].data[:] = 0
+        self.runs += 1
+        if self.runs == 2:
+            for step in self.steps:
+                step.work.tabulate()
+                step.run()
+            return
+        if self.plan is None:
+            self.plan = planned(self.steps)
+        for part in self.plan:
+            part.run()
 
 
 class ReadyMachine:
@@ -39,51 +78,24 @@ class ReadyMachine:
         self.program = program
         self.sanitize = sanitize
         self.rules = in_force()
-        self.engine: Engine | None = None
-        self.steps: list[Step] = []
-        self.plan: list[Span | Step] | None = None
-        self.runs = 0
-        self.own_bytes = 0
-        self.bytes = 0
+        self.chain: PreparedChain | None = None
+        self.own_bytes = self.bytes = 0
 
     def run(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
         """As `hexane.emulator.emulate`."""
-        engine = self.engine
-        if engine is None:
-            engine = self._first(inputs, layout)
+        program, chain, checked = self.program, self.chain, self.sanitize
+        if chain is None:
+            engine = Engine(program.memory(inputs, layout=layout), program.l2_bytes, sanitize=self.sanitize)
+            chain, self.own_bytes = PreparedChain(engine), _size(engine)
+            self.bytes = self.own_bytes + chain.first(program.chain(), KEPT_BYTES - self.own_bytes)
         else:
-            self._again(engine, inputs, layout)
-        results = self.program.results(engine.memory, layout=layout, sanitize=self.sanitize and not self.runs)
-        self.engine, self.runs = engine, self.runs + 1
-        return results
-
-    def _first(self, inputs: Inputs, layout: str) -> Engine:
-        """Check each task when its turn comes, and run it; kernels are packed while there is room for them."""
-        program = self.program
-        engine = Engine(program.memory(inputs, layout=layout), program.l2_bytes, sanitize=self.sanitize)
-        self.own_bytes = self.bytes = _size(engine)
-        for registers in self.program.chain():
-            step = engine.prepare(registers)
-            if self.bytes < KEPT_BYTES:
-                self.bytes += step.work.keep()
-            step.run()
-            self.steps.append(step)
-        return engine
-
-    def _again(self, engine: Engine, inputs: Inputs, layout: str) -> None:
-        engine.l2.clear()
-        for buffer in _own(engine):
-            buffer.data[:] = 0
-        self.program.fill(engine.memory, inputs, layout=layout)
-        if self.runs == 1:
-            for step in self.steps:
-                step.work.tabulate()
-                step.run()
-            return
-        if self.plan is None:
-            self.plan = planned(self.steps)
-        for part in self.plan:
-            part.run()
+            for buffer in _own(chain.engine):
+                buffer.data[:] = 0
+            program.fill(chain.engine.memory, inputs, layout=layout)
+            chain.again()
+            checked = False
+        self.chain = chain
+        return program.results(chain.engine.memory, layout=layout, sanitize=checked)
 
 
 def planned(steps: Iterable[Step]) -> list[Span | Step]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hexane.emulator.engine import Engine, Step
+from hexane.emulator.engine import Engine
 from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.program import ELEMENTS
 from hexane.emulator.program import EmulatedProgram as Machine
+from hexane.emulator.ready import PreparedChain
 from hexane.errors import UnsupportedError, UsageError
-from hexane.isa.channels import SCRATCH
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -151,30 +151,13 @@ class ResidentImage:
 
     def bind(self, buffers: Buffers) -> Callable[[], None]:
         """One machine on these buffers: tasks are checked at its first run and only computed from then on."""
-        engine = Engine(self._memory(buffers), self.machine.l2_bytes)
-        steps: list[Step] = []
-        runs = 0
-
-        def first() -> None:
-            for registers in self.machine.chain():
-                step = engine.prepare(registers)
-                step.work.keep()
-                step.run()
-                steps.append(step)
-
-        def again() -> None:
-            engine.l2.clear()
-            if SCRATCH in engine.memory.channels:
-                engine.memory.channels[SCRATCH].data[:] = 0
-            for step in steps:
-                if runs == 1:
-                    step.work.tabulate()
-                step.run()
+        chain = PreparedChain(Engine(self._memory(buffers), self.machine.l2_bytes))
 
         def run() -> None:
-            nonlocal runs
-            again() if runs else first()
-            runs += 1
+            if chain.runs:
+                chain.again()
+            else:
+                chain.first(self.machine.chain())
 
         return run
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from hexane.emulator.engine import Engine, Step
+from hexane.emulator.engine import Engine
 from hexane.emulator.memory import DramBuffer, Memory
+from hexane.emulator.ready import PreparedChain
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError
-from hexane.isa.channels import CONST, SCRATCH, TEXT
+from hexane.isa.channels import CONST, TEXT
 
 Channels = dict[int, np.ndarray]
 LIMIT_NS = 1_000_000_000
@@ -28,8 +29,7 @@ MOST_PREPARED, PREPARED_BYTES = 8, 1 << 28
 @dataclass
 class _Prepared:
     key: tuple[Any, ...]
-    engine: Engine
-    steps: list[Step]
+    chain: PreparedChain
     modelled_ns: int
 
     @property
@@ -55,7 +55,7 @@ class EmulatedEngine:
         if prepared is None:
             prepared = self._first(key, chain, text, const, channels)
         else:
-            self._again(prepared)
+            prepared.chain.again()
         return prepared.modelled_ns
 
     def _first(
@@ -73,25 +73,14 @@ class EmulatedEngine:
         modelled = modelled_ns(registers)
         if self.limit_ns is not None and modelled > self.limit_ns:
             raise EmulationError(f"the program is modelled to take {modelled / 1e9:.2f} s, the driver waits 1 s")
-        engine = Engine(memory, registers[0].limits.l2_bytes if registers else 0)
-        steps = []
-        for r in registers:
-            step = engine.prepare(r)
-            step.work.keep()
-            step.run()
-            steps.append(step)
-        prepared = _Prepared(key, engine, steps, modelled)
+        prepared = _Prepared(
+            key, PreparedChain(Engine(memory, registers[0].limits.l2_bytes if registers else 0)), modelled
+        )
+        prepared.chain.first(registers)
         self.prepared = [*self.prepared[-MOST_PREPARED + 1 :], prepared]
         while len(self.prepared) > 1 and sum(p.nbytes for p in self.prepared) > PREPARED_BYTES:
             self.prepared.pop(0)
         return prepared
-
-    def _again(self, prepared: _Prepared) -> None:
-        prepared.engine.l2.clear()
-        if SCRATCH in prepared.engine.memory.channels:
-            prepared.engine.memory.channels[SCRATCH].data[:] = 0
-        for step in prepared.steps:
-            step.run()
 
     def forget(self) -> None:
         """Let prepared programs and the buffers that they look at go."""
