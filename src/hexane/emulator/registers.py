@@ -142,16 +142,16 @@ class FormRegisters(Registers):
         return form
 
     def __getitem__(self, name: str) -> int:
-        _require_lasting(name)
+        _require_lasting((name,))
         return super().__getitem__(name)
 
     def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        for name in names:
-            _require_lasting(name)
+        _require_lasting(names)
         return super().several(names)
 
 
 @lru_cache(None)
-def _require_lasting(name: str) -> None:
-    if TURN.fullmatch(name):
-        raise AssertionError(f"a check that is made once for tasks of one form reads {name}")
+def _require_lasting(names: tuple[str, ...]) -> None:
+    for name in names:
+        if TURN.fullmatch(name):
+            raise AssertionError(f"a check that is made once for tasks of one form reads {name}")
