@@ -169,6 +169,16 @@ def test_pads(mode):
     check(b.graph, np.random.default_rng(24))
 
 
+@pytest.mark.parametrize("channels", [2, 3, 8, 16, 32])
+def test_a_column_of_padding_before_a_depthwise_pixel(channels):
+    """Small numbers: the product that shifts the map drops their lowest bits (2 to 16 channels, powers of two)."""
+    rng = np.random.default_rng(26)
+    b = GraphBuilder()
+    x, weight = b.input("x", (1, channels, 7, 17), "fp16"), rng.standard_normal((channels, 1, 1, 1)).astype(np.float16)
+    b.output(b.conv(x=x, weight=weight, groups=channels, pad_type="custom", pad=(0, 0, 1, 0)))
+    check(b.graph, rng, 0.001)
+
+
 @pytest.mark.parametrize("extent", [80, 112])
 def test_large_planes_are_reduced_in_one_step_or_by_rows(extent):
     b = GraphBuilder()

@@ -17,6 +17,19 @@ LARGEST_PAD = 31
 """Px and Py have five bits (docs/reference/engine-h13.md 4.3)."""
 
 
+_SHIFTED_CHANNELS = (1, 2, 4, 8, 16)
+
+
+def shifts_first(x: tuple[int, ...], y: tuple[int, ...], left: int) -> bool:
+    """True where a depthwise 1x1 kernel on map ``x`` of one image is padded on the left and nowhere else.
+
+    Padding is as large as the kernel then: a product with a kernel [1, 0 ...] shifts the map, and the convolution
+    itself has no padding (docs/reference/engine-h13.md 9.10).
+    """
+    n, channels, height, width = x
+    return n == 1 and channels in _SHIFTED_CHANNELS and 0 < left < NATIVE_WIDTH and y[2:] == (height, width + left)
+
+
 @dataclass(frozen=True)
 class Window:
     """Strides and dilations (vertical, horizontal); padding left, top, right, bottom (negative: unread columns)."""

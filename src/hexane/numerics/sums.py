@@ -19,7 +19,7 @@ from hexane.graph import Op
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.weights import Stream
-from hexane.lowering.windows import window_of
+from hexane.lowering.windows import shifts_first, window_of
 
 
 def convolution(
@@ -45,10 +45,14 @@ def convolution(
     looped = one_to_one or is_loop(kernel.shape, groups, limits, bias=biased, width=width, height=height)
     if groups > 1 and not looped:
         kernel, groups = dense(kernel, groups), 1
+    pads = window.pads
+    pixel = one_to_one and groups > 1 and kernel.shape[2:] == window.strides == (1, 1)
+    if pixel and not flat and shifts_first(source.shape, op.output.shape, pads[0]):
+        source, pads = _shifted(source, pads[0]), (0, 0, 0, 0)
     operands = source, kernel, epilogue.bias
     options: dict[str, Any] = {
         "strides": window.strides,
-        "pads": window.pads,
+        "pads": pads,
         "groups": groups,
         "post_scale": epilogue.scale,
         "activation": epilogue.activation,
@@ -57,6 +61,13 @@ def convolution(
     same = results.get(ConvolutionCall(*operands, **options)) if set(window.dilations) == {1} else None
     result = conv2d(*operands, dilations=window.dilations, **options) if same is None else same
     return result[:, :, 0] if flat else result
+
+
+def _shifted(x: np.ndarray, left: int) -> np.ndarray:
+    """The map with zeros on its left, as a product of its own gives it."""
+    one_hot = np.zeros((x.shape[1], 1, 1, left + 1), np.float16)
+    one_hot[..., 0] = 1.0
+    return conv2d(x, one_hot, pads=(left, 0, left, 0), groups=x.shape[1])
 
 
 def scaled_convolution(op: Op, x: np.ndarray, weight: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
