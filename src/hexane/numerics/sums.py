@@ -47,7 +47,7 @@ def convolution(
         kernel, groups = dense(kernel, groups), 1
     pads = window.pads
     pixel = one_to_one and groups > 1 and kernel.shape[2:] == window.strides == (1, 1)
-    if pixel and not flat and shifts_first(source.shape, op.output.shape, pads[0]):
+    if pixel and not flat and shifts_first(source.shape, op.output.shape[2:], pads[0]):
         source, pads = _shifted(source, pads[0]), (0, 0, 0, 0)
     operands = source, kernel, epilogue.bias
     options: dict[str, Any] = {

@@ -20,6 +20,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
+from hexane.lowering.windows import shifts_first
 from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -94,10 +95,7 @@ def pads_left_only(conv: Convolution) -> bool:
     return (
         conv.one_to_one
         and window == KernelWindow(left=window.left)
-        and 0 < window.left < 7
-        and (x.h, x.w + window.left) == (y.h, y.w)
-        and x.n == 1
-        and x.c in (1, 2, 4, 8, 16)
+        and shifts_first((x.n, x.c, x.h, x.w), (y.h, y.w), window.left)
     )
 
 
