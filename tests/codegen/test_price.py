@@ -123,7 +123,7 @@ def convolutions():
         weight = (rng.normal(size=(cout, cin // groups, k, k)) / (cin * k * k) ** 0.5).astype(np.float16)
         y = b.relu(x=b.conv(x=y, weight=weight, strides=[stride, stride], pad_type="same", groups=groups))
     b.output(y)
-    return [plan for plan in hexane.compile(b.graph).segments[0].plans if plan.mac.op is NeOp.SUM]
+    return [plan for plan in hexane.compile(b.graph).segments[0].plans if plan.ne.op is NeOp.SUM]
 
 
 def test_tiles_patches_and_output_groups_cost_the_same():
