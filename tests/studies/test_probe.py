@@ -198,4 +198,4 @@ def test_what_is_asked_of_pairs_is_apples_form() -> None:
     for name in ("int8-kernel", "byte-store"):
         question = next(rule for rule in RULES if rule.name == name)
         (segment,) = question.program("M1").segments
-        assert any(plan.pairs or plan.unicast == 2 for plan in segment.plans)
+        assert any(plan.ne.pairs or plan.unicast == 2 for plan in segment.plans)
