@@ -21,15 +21,15 @@ LARGEST_PAD = 31
 _SHIFTED_CHANNELS = (1, 2, 4, 8, 16)
 
 
-def shifts_first(x: Sequence[int], plane: Sequence[int], left: int) -> bool:
-    """True where a depthwise 1x1 kernel on map ``x`` of one image is padded on the left and nowhere else.
+def shifts_first(x: Sequence[int], plane: Sequence[int], columns: int) -> bool:
+    """True where a depthwise 1x1 kernel on map ``x`` of one image is padded with columns on the left and nowhere else.
 
     Padding is as large as the kernel then: a product with a kernel [1, 0 ...] shifts the map, and the convolution
     itself has no padding (docs/reference/engine-h13.md 9.10).
     """
     n, channels, height, width = x
-    same = tuple(plane) == (height, width + left)
-    return n == 1 and channels in _SHIFTED_CHANNELS and 0 < left < NATIVE_WIDTH and same
+    same = tuple(plane) == (height, width + columns)
+    return n == 1 and channels in _SHIFTED_CHANNELS and 0 < columns < NATIVE_WIDTH and same
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,11 @@ def convolution(
     return result[:, :, 0] if flat else result
 
 
-def _shifted(x: np.ndarray, left: int) -> np.ndarray:
+def _shifted(x: np.ndarray, columns: int) -> np.ndarray:
     """The map with zeros on its left, as a product of its own gives it."""
-    one_hot = np.zeros((x.shape[1], 1, 1, left + 1), np.float16)
+    one_hot = np.zeros((x.shape[1], 1, 1, columns + 1), np.float16)
     one_hot[..., 0] = 1.0
-    return conv2d(x, one_hot, pads=(left, 0, left, 0), groups=x.shape[1])
+    return conv2d(x, one_hot, pads=(columns, 0, columns, 0), groups=x.shape[1])
 
 
 def scaled_convolution(op: Op, x: np.ndarray, weight: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
