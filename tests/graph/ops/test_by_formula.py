@@ -239,6 +239,32 @@ def test_suppression_keeps_the_best_and_drops_what_overlaps():
     assert evaluate("non_maximum_suppression", opset="ios15", **case)[2].tolist() == [[1, 2, 3]]
 
 
+@pytest.mark.parametrize("size", [0.3, 1.0, 20.0])
+@pytest.mark.parametrize("threshold", [0.2, 0.5])
+def test_suppression_of_drawn_boxes_is_onnxruntimes(size, threshold):
+    """Boxes of an image whose side is 1, and of pixels; centre and size in both."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    boxes = np.concatenate([rng.uniform(0, size, (1, 40, 2)), rng.uniform(size / 4, size / 2, (1, 40, 2))], -1)
+    boxes, scores = boxes.astype(np.float32), rng.permutation(40).astype(np.float32).reshape(1, 40, 1) / 40
+    arrays = [boxes, scores.swapaxes(1, 2).copy(), np.int64([40]), np.float32([threshold]), np.float32([0.11])]
+    names = ["boxes", "scores", "most", "iou", "least"]
+    nodes = [onnx.helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=1)]
+    types = [onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for array in arrays]
+    inputs = [onnx.helper.make_tensor_value_info(*row) for row in zip(names, types, [array.shape for array in arrays])]
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [None, 3])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", inputs, [output]), opset_imports=[onnx.helper.make_opsetid("", 11)]
+    )
+    model.ir_version = 8
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, dict(zip(names, arrays)))
+    case = {"boxes": boxes, "scores": scores, "iou_threshold": threshold, "score_threshold": 0.11, "max_boxes": 40}
+    _, _, indices, count = evaluate("non_maximum_suppression", opset="ios15", **case)
+    assert 4 < len(wanted) < 36
+    assert indices[0, : count[0]].tolist() == wanted[:, 2].tolist()
+
+
 def test_crop_resize_of_a_whole_image_is_resize():
     x = normal(0, 1, 2, 5, 7)
     for mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "UNALIGN_CORNERS"):
