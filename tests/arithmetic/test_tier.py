@@ -79,11 +79,11 @@ def test_a_machine_of_plain_statements_is_not_kept() -> None:
     first = program.run(x)["y"]
     again = [program.run(x)["y"] for _ in range(2)]
     with machine_for(EmulatedProgram.of(image), sanitize=True) as machine:
-        assert not machine.runs
+        assert machine.chain is None
     tier.compile_now()
     again += [program.run(x)["y"] for _ in range(2)]
     with machine_for(EmulatedProgram.of(image), sanitize=True) as machine:
-        assert machine.runs
+        assert machine.chain is not None
     assert all(y.tobytes() == first.tobytes() for y in again)
 
 
