@@ -57,6 +57,8 @@ def test_the_unit_follows_from_the_part() -> None:
     for change in (lambda: neural.computing(final=0.5), lambda: planar.computing(ones=True), lambda: planar.but(x=1)):
         with pytest.raises(TypeError):
             change()
+    with pytest.raises(TypeError, match="no field of a plan: unit"):
+        planar.but(unit="NE")
 
 
 def test_the_first_is_left_as_it_is() -> None:

@@ -264,8 +264,8 @@ class Plan:
     def but(self, **changes: Any) -> Plan:
         """The same task with other values of some fields; TypeError for a field that there is not."""
         own = vars(self) | changes  # a copy of the whole table of fields, whatever their number
-        if len(own) != FIELDS:
-            raise TypeError(f"no field of a plan: {', '.join(changes.keys() - vars(self).keys())}")
+        if len(own) != FIELDS or "unit" in changes:  # that follows from ``pe``
+            raise TypeError(f"no field of a plan: {', '.join(changes.keys() - vars(self).keys()) or 'unit'}")
         if "pe" in changes:
             own["unit"] = UNITS[own["pe"].kind]
         plan = object.__new__(Plan)

@@ -89,7 +89,7 @@ class ReadyMachine:
             chain, self.own_bytes = PreparedChain(engine), _size(engine)
             self.bytes = self.own_bytes + chain.first(program.chain(), KEPT_BYTES - self.own_bytes)
         else:
-            for buffer in _own(chain.engine):
+            for buffer in _surfaces(chain.engine):
                 buffer.data[:] = 0
             program.fill(chain.engine.memory, inputs, layout=layout)
             chain.again()
@@ -117,13 +117,13 @@ def planned(steps: Iterable[Step]) -> list[Span | Step]:
 
 def _size(engine: Engine) -> int:
     """Bytes of a machine: L2, surfaces and scratch."""
-    return engine.l2.data.nbytes + sum(map(len, _own(engine)))
+    scratch = [buffer for channel, buffer in engine.memory.channels.items() if channel == SCRATCH]
+    return engine.l2.data.nbytes + sum(map(len, [*_surfaces(engine), *scratch]))
 
 
-def _own(engine: Engine) -> list[DramBuffer]:
-    """The buffers that are not the program's bytes (a section of kernels has a channel among the surfaces')."""
-    channels = engine.memory.channels.items()
-    return [b for channel, b in channels if b.writable and (channel == SCRATCH or channel >= FIRST_SURFACE)]
+def _surfaces(engine: Engine) -> list[DramBuffer]:
+    """The surfaces' buffers (a section of kernels has a channel among theirs, and is the program's)."""
+    return [b for channel, b in engine.memory.channels.items() if b.writable and channel >= FIRST_SURFACE]
 
 
 @contextmanager
