@@ -7,6 +7,10 @@ import pytest
 
 import hexane
 from hexane.chips import Evidence
+from hexane.codegen.plan import OWN_DMA, Plan
+from hexane.codegen.recipes.registry import all_recipes
+from hexane.codegen.select import load_recipes
+from hexane.codegen.targets.table import targets
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph import GraphBuilder
 
@@ -32,6 +36,22 @@ def test_other_comparisons_are_inferred_and_strict_refuses_them(op: str) -> None
     with pytest.raises(UnsupportedError) as caught:
         hexane.compile(comparison(op), strict=True)
     assert caught.value.code == Reason.EVIDENCE and "INFERRED" in (caught.value.hint or "")
+
+
+def test_a_task_is_inferred_until_a_target_shows_its_recipe() -> None:
+    plan = Plan()
+    assert plan.evidence is Evidence.INFERRED and plan.doubt
+    example = plan.but(recipe_doubt="")
+    assert example.evidence is Evidence.APPLE and not example.doubt
+    assert example.inferred("first").inferred("second").doubt == "first"
+    beside = plan.inferred(OWN_DMA).but(note="")  # what residency does when it finds the operand in L2
+    assert beside.evidence is Evidence.INFERRED
+
+
+def test_what_targets_show_are_recipes() -> None:
+    load_recipes()
+    names = {recipe.name for recipe in all_recipes()}
+    assert not {name for target in targets() for name in target.examples} - names
 
 
 def norm_of_squares(bias: np.ndarray, k: int = 1):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.chips import Evidence, Generation
+from hexane.chips import Generation
 from hexane.chips.generations import ROWS_EVERYWHERE
 from hexane.codegen import tasks
 from hexane.codegen.operations import After
@@ -210,9 +210,9 @@ class Fragment:
         rows[:, : shape[3]] = values.reshape(-1, shape[3])
         return replace(layout, buffer=self.constant(rows.tobytes()))
 
-    def evidence(self, level: Evidence, note: str = "") -> None:
-        """Lower the label of every task that the recipe made so far and say why."""
-        self.plans = [plan.but(evidence=level, note=plan.note or note) for plan in self.plans]
+    def inferred(self, note: str) -> None:
+        """Say of every task that the recipe made so far what no program of Apple's shows."""
+        self.plans = [plan.inferred(note) for plan in self.plans]
 
 
 def table_kernel(table: bytes, cores: int, name: str = "") -> TaskKernel:

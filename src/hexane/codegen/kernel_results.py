@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.plan import SIDES, Buffer, Plan, Space
@@ -31,7 +30,7 @@ def through_scratch(
         for fragment in fragments:
             fragment.plans = [_rename(plan, surface, inside.buffer) for plan in fragment.plans]
         copy = ne_stream(context.target, copy_of(context.target, inside), inside, values[name])
-        copy = copy.but(op=writers[-1].op, evidence=Evidence.INFERRED, note="a copy of a result that is a kernel")
+        copy = copy.but(op=writers[-1].op, note="a copy of a result that is a kernel")
         values[inside.buffer.name] = inside
         fragments.append(Fragment(context, [copy]))
 

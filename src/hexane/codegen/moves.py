@@ -21,7 +21,6 @@ from math import prod
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operands import operand_of
 from hexane.codegen.operations import PeKind, SourceType
@@ -335,7 +334,7 @@ class BufferUses:
                 plan = plan.but(kernel=kernel)
             else:
                 plan = plan.on(side, dma=replace(dma, buffer=new[1]))
-            if same.piece is None and plan.evidence is not Evidence.INFERRED:
+            if same.piece is None and not plan.doubt:
                 plan = plan.inferred(BY_STRIDES)
             self.plans[other] = plan
         self.users[new] = [user for user in self.users[new] if user[0] != index] + list(users)

@@ -37,6 +37,9 @@ from hexane.isa import channels
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
 """The sides of a task."""
 
+NO_EXAMPLE = "no program of Apple's compiler is known to show it"
+"""Of a task, until its recipe is looked up among those that programs of the target show (`Target.examples`)."""
+
 OWN_DMA = "a broadcast operand by its own DMA"
 """The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
 
@@ -248,9 +251,9 @@ class Plan:
     tables: tuple[str, ...] = ()
     time_ns: float = 0.0  # engine-bound time where a rule is known (§16)
     read_rows: int = 0  # source rows that the tiles read again
-    evidence: Evidence = Evidence.APPLE
     op: str = ""
-    note: str = ""
+    note: str = ""  # what of the task no program of Apple's shows
+    recipe_doubt: str = NO_EXAMPLE  # the same of its recipe, as `select` knows it
     macs: int = 0
 
     unit: str = field(init=False)  # "NE" or "PE", as ``pe`` says
@@ -278,13 +281,22 @@ class Plan:
         return self.unicast > 0 and self.window.taps == 1
 
     @property
+    def doubt(self) -> str:
+        """Why no program of Apple's is an example of the task; empty where one is."""
+        return self.note or self.recipe_doubt
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence.INFERRED if self.doubt else Evidence.APPLE
+
+    @property
     def columns(self) -> int:
         """Of the result."""
         return self.wout * self.window.ox
 
     def inferred(self, note: str) -> Plan:
-        """The same task, of which no program of Apple's is an example; ``note`` says what of it."""
-        return self.but(evidence=Evidence.INFERRED, note=note)
+        """The same task, no example of which is Apple's; ``note`` says what of it, if nothing does yet."""
+        return self.but(note=self.note or note)
 
     def computing(self, **changes: Any) -> Plan:
         """The same task with other settings of its unit; TypeError for one that there is not."""

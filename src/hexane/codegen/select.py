@@ -100,18 +100,12 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     With ``priced-recipes`` on, an earlier recipe with inferred tasks is kept where its price is smaller.
 
     A recipe for a run of ops (rank below the ordinary) wins as it is: it saves whole tasks. ``strict`` refuses inferred
-    tasks, and all tasks of a recipe that no program of the target shows. UnsupportedError with every recipe's reason
+    tasks and each recipe that no program of the target shows. UnsupportedError with every recipe's reason
     when none takes the op.
     """
     choice = _select(op, context, strict=strict)
-    notes = dict.fromkeys(part.doubt for part in choice.ops if part.doubt)
-    if not context.target.shows(choice.recipe.name):
-        notes[f"no program of {context.target.name} shows {choice.recipe.name}"] = None
-    if notes:
-        note = "; ".join(notes)
-        if strict:
-            raise UnsupportedError(f"inferred only ({note})", where=op.describe(), code=Reason.EVIDENCE)
-        choice.fragment.evidence(Evidence.INFERRED, note)
+    recipe_doubt = "; ".join(_doubts(choice, context))
+    choice.fragment.plans = [plan.but(recipe_doubt=recipe_doubt) for plan in choice.fragment.plans]
     return choice
 
 
@@ -121,15 +115,17 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     inferred: Choice | None = None
     for recipe in recipes_for(op.type):
         for choice in _choices(recipe, op, context, reasons):
-            if choice.evidence is not Evidence.INFERRED or (recipe.rank < ORDINARY and not strict):
+            notes = {plan.note for plan in choice.fragment.plans if plan.note}
+            if strict:
+                notes.update(_doubts(choice, context))
+            if not notes or (recipe.rank < ORDINARY and not strict):
                 if inferred is not None and not strict and context.on.priced_recipes:
                     return _cheaper(inferred, choice, context)
                 return choice
             inferred = inferred or choice
             if not strict:
                 break
-            notes = sorted({plan.note for plan in choice.fragment.plans if plan.evidence is Evidence.INFERRED})
-            reasons.setdefault(f"inferred only ({', '.join(notes)})", Reason.EVIDENCE)
+            reasons.setdefault(f"inferred only ({', '.join(sorted(notes))})", Reason.EVIDENCE)
     if inferred is not None and not strict:
         return inferred
     code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
@@ -137,6 +133,14 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     nothing = f"the engine has no {op.type}" if refused else f"hexane has no tasks for this form of {op.type}"
     reason = reason_on_host(op) if op.type == FOREIGN else LEFT_WHOLE.get(op.type, nothing)
     raise UnsupportedError("; ".join(reasons) or reason, where=op.describe(), code=code)
+
+
+def _doubts(choice: Choice, context: Context) -> list[str]:
+    """Why no program of Apple's is an example of a choice: what passes wrote, a recipe that the target lacks."""
+    doubts = list(dict.fromkeys(op.doubt for op in choice.ops if op.doubt))
+    if not context.target.shows(choice.recipe.name):
+        doubts.append(f"no program of {context.target.name} shows {choice.recipe.name}")
+    return doubts
 
 
 def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:

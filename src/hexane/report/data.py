@@ -84,7 +84,7 @@ def _tasks(session: NetworkRun) -> list[dict[str, Any]]:
         plan = segment.plans[task.index] if task.index < len(segment.plans) else None
         row["op"] = value_name(task.op) if task.op else ""
         row["rule"] = plan.evidence.value if plan else None
-        row["note"] = plan.note if plan else ""
+        row["note"] = plan.doubt if plan else ""
         rows.append(row)
     return rows
 

@@ -51,7 +51,7 @@ def task_table(program: Program) -> str:
             sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
             window = plan.window
             kernel = f", kernel {window.kh}x{window.kw}" if plan.kernel is not None and window.taps > 1 else ""
-            note = f" ({plan.note})" if plan.note else ""
+            note = f" ({plan.doubt})" if plan.doubt else ""
             lines.append(f"  {index:5d} {plan.unit} {sizes}{kernel}  {plan.evidence.value}{note}  {plan.op}")
     return "\n".join(lines) + "\n"
 

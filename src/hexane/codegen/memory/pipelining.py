@@ -113,7 +113,7 @@ def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Pai
     if second.source.after & After.ANYTHING:
         return None
     if not is_shown(leader, follower):
-        second = second.inferred(second.note or NOTE)
+        second = second.inferred(NOTE)
     room = _passing(leader, index - 1) + _passing(follower, index)
     for pair in _in_patches(leader, second):
         if sum(_passing(plan, 0) for plan in pair) <= room and _apart(*pair, index):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hexane.chips import Evidence
 from hexane.codegen.memory import hazards, streaming
 from hexane.codegen.memory.arena import BANK_CYCLE, Arena, ArenaBlock
 from hexane.codegen.memory.clusters import Cluster, ResidentOperands, is_torn
@@ -262,8 +261,7 @@ def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue)
     elif end.side == SECOND:
         plan = plan.but(second=plan.second.at(region))
         if plan.note.startswith(OWN_DMA):
-            note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
-            plan = plan.but(note=note, evidence=Evidence.INFERRED if note else Evidence.APPLE)
+            plan = plan.but(note=plan.note.removeprefix(OWN_DMA).removeprefix("; "))
     elif any(end is value.ends[place] for place in value.loaders):
         plan = plan.reading(region=region, type=SourceType.DMA_KEEP)
     else:
@@ -275,4 +273,4 @@ def resident(plan: Plan, end: TaskOperand, region: Region, value: ResidentValue)
 
 
 def _inferred(plan: Plan, note: str) -> Plan:
-    return plan.inferred(f"{OWN_DMA}; {note}" if plan.note == OWN_DMA else plan.note or note)
+    return plan.but(note=f"{OWN_DMA}; {note}") if plan.note == OWN_DMA else plan.inferred(note)

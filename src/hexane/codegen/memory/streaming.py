@@ -153,7 +153,7 @@ def settled(plan: Plan, fit: Fit) -> Plan:
         if plan.unit == "NE":
             _, read = source_rows(plan, plan.tile)
             plan = plan.but(read_rows=max(0, read - plan.h))
-        plan = plan.inferred(plan.note or "a tile height that leaves room for other values")
+        plan = plan.inferred("a tile height that leaves room for other values")
     for side, base in fit.bases.items():
         automatic = side == RESULT and plan.result.automatic
         plan = plan.on(side, region=Region(base) if automatic else plan.operand(side).region.at(base))

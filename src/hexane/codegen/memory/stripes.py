@@ -179,7 +179,7 @@ class StripeTasks:
             for i in range(self.first, self.last + 1):
                 if i in rows:
                     plan = self._plan(i, rows[i], parts, inner)
-                    striped.plans.append(plan.inferred(plan.note or NOTE))
+                    striped.plans.append(plan.inferred(NOTE))
                     striped.origins.append(i)
         return striped
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
@@ -24,8 +23,7 @@ def _through(op: Op, context: Context, table: str, *numbers: float, note: str, f
     plan = plan.computing(post_scale=factor)
     plan = unary.set_table(plan, table, *numbers)
     fragment.add(unary.ne_stream(context.target, plan, x, y))
-    if note:
-        fragment.evidence(Evidence.INFERRED, note)
+    fragment.inferred(note)
     return fragment
 
 

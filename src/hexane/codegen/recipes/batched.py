@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -107,7 +106,7 @@ def _product(
             plan = _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
         fragment.add(plan)
     if batch > 1 and ((lanes < SCRATCH_LANES and staging is not None) or (turned_y and staging is None)):
-        fragment.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
+        fragment.inferred("batches of a product whose rows are few")
 
 
 def _by_dma(target: Target, plan: Plan, source: Dma, kernel: TaskKernel, staging: Plan | None, *, starts: bool) -> Plan:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -62,7 +61,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     fragment.add(unary.pe_stream(context.target, plan, source, out))
     if x.dtype == "int8":
         fragment.plans[-1] = fragment.plans[-1].reading(element=Element.INT8)
-        fragment.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
+        fragment.inferred("signed bytes, which no program of Apple's compiler shows")
     return fragment
 
 
@@ -170,4 +169,4 @@ def _select_through_scratch(fragment: Fragment, cond: Tensor, a: Tensor, b: Tens
         operands = combine(fragment, "mul", operand, mask, product)
         halves.append(operands)
     fragment.add(two_surfaces(fragment.target, "add", halves[0], halves[1], out, False))
-    fragment.evidence(Evidence.INFERRED, "a selection through scratch")
+    fragment.inferred("a selection through scratch")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -73,7 +72,7 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
     chain.settle()
     fragment.add(*chain.plans)
     if not (context.target.name == "h16g" and all(plan.window.taps == 1 for plan in plans)):
-        fragment.evidence(Evidence.INFERRED, "bytes between convolutions, as on M4 with 1x1 kernels")
+        fragment.inferred("bytes between convolutions, as on M4 with 1x1 kernels")
     return fragment
 
 
@@ -85,7 +84,7 @@ def _plan(layer: tuple[Op, ...], context: Context) -> Plan:
     (plan,) = alone.plans
     if plan.tile != plan.hout:
         raise UnsupportedError("a map of bytes that is computed in tiles", code=Reason.MEMORY)
-    return plan.but(evidence=Evidence.APPLE, note="")
+    return plan.but(note="")
 
 
 def _kept(plan: Plan, reader: Plan, shape: tuple[int, int, int]) -> Region:

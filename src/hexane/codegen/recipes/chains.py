@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -105,8 +104,9 @@ class ChainWork:
                 self._function(op)
         self.chain.settle()
         self.fragment.add(*self.chain.plans)
-        if self.target.shown is None and any(run[0].type not in ("add", *PRODUCTS) for run in self.steps):
-            self.fragment.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
+        plain = all(run[0].type in ("add", *PRODUCTS) for run in self.steps)
+        if not plain and not self.target.shows("attention_in_chain"):
+            self.fragment.inferred("norms and functions in a chain, as on H14")
 
     def _order(self) -> None:
         """Of two products of one matrix that are only added, the second runs first; products for a kernel are late."""

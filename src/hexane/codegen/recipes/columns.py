@@ -7,7 +7,6 @@ are exact.
 
 from __future__ import annotations
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import BINARY
@@ -63,7 +62,7 @@ def fill(fragment: Fragment, target: AxisWalk, line: AxisWalk) -> Plan:
     """Every line of the target from one constant line."""
     still = replace(line, extents=target.extents, strides=(0, 0, 0, line.element), total=0)
     straight(fragment, still, target)
-    fragment.change(-1, evidence=Evidence.INFERRED, note="one line read for every row")
+    fragment.change(-1, note="one line read for every row")
     return fragment.plans[-1]
 
 

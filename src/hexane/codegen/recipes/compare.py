@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -68,7 +67,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
         plan = unary.set_table(plan, "equals_zero")
         fragment.add(unary.ne_stream(context.target, plan, target, out))
     if op.type != "less" or fragment.constants or out.n > 1:
-        fragment.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
+        fragment.inferred("a comparison other than less of two tensors")
     return fragment
 
 
@@ -89,7 +88,7 @@ def _of_difference(fragment: Fragment, op: Op, out: Tensor, context: Context) ->
     plan = plan.writing(element=Element.UINT8)
     plan = unary.set_table(plan, STEPS[word])
     fragment.add(unary.ne_stream(context.target, plan, difference, out))
-    fragment.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
+    fragment.inferred("a comparison as a planar difference and a step table")
 
 
 def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:
@@ -144,7 +143,7 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
     combine(fragment, "sub", parts["integer"], parts["below_zero"], target)
     if op.type == "ceil":
         _negative(fragment, target, out)
-    fragment.evidence(Evidence.INFERRED, "rounding through scratch")
+    fragment.inferred("rounding through scratch")
     return fragment
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -60,7 +59,7 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     for b in range(x.n * x.c):
         source, target = as_rows(x).part(b * x.h, x.h), as_rows(out).part(b * out.h, out.h)
         (_turned if op.arg("transpose_y") else _direct)(fragment, source, target, weights, kernels)
-    fragment.evidence(Evidence.INFERRED, "a product with a constant first operand")
+    fragment.inferred("a product with a constant first operand")
     return fragment
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -48,7 +47,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
     fragment = lower(convolution_of(ops, context), context)
     if ops[-1].type == "quantize":
-        fragment.evidence(Evidence.INFERRED, "results stored as bytes")
+        fragment.inferred("results stored as bytes")
     return fragment
 
 

@@ -85,4 +85,4 @@ def walk_of_part(plan: Plan, conv: Convolution) -> Plan:
         plan = plan.reading(dma=replace(plan.source.dma, depth=conv.x.batch, group=conv.x.batch))
     if plan.result.dma is not None:
         plan = plan.writing(dma=replace(plan.result.dma, depth=conv.y.batch, group=conv.y.batch))
-    return plan.inferred(plan.note or NOTE)
+    return plan.inferred(NOTE)

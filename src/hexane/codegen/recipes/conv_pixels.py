@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -53,7 +52,7 @@ def convolution_to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
         if fragment.plans[-1].source.dma is not None and not context.policy.between:
             raise UnsupportedError("a map that would be read again for every row of pixels", code=Reason.MEMORY)
     if not (context.target.name == "h16g" and conv.window.taps == 1 and block == 4):
-        fragment.evidence(Evidence.INFERRED, "pixels stored by a convolution, as on M4 with blocks of 4")
+        fragment.inferred("pixels stored by a convolution, as on M4 with blocks of 4")
     return fragment
 
 

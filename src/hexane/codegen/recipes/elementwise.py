@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
@@ -57,7 +56,7 @@ def batch_norm(ops: Sequence[Op], context: Context) -> Fragment:
     shift, scale = (_channel_numbers(op) for op in ops)
     assert shift is not None and scale is not None
     fragment = _rows_onto(context.tensor(x), context.tensor(ops[1].output), (shift, scale, "add"), "c", context)
-    fragment.change(-1, evidence=Evidence.INFERRED, note="shift and scale in one task, as on M5")
+    fragment.change(-1, note="shift and scale in one task, as on M5")
     return fragment
 
 
@@ -178,7 +177,7 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment:
         a, b = b, a
     if a.shape == out.shape and fragment.context.on.direct_operands:
         direct.broadcast(fragment, BINARY[op].with_relu(relu), a, b, out)
-        fragment.change(-1, evidence=Evidence.INFERRED, note=OWN_DMA)
+        fragment.change(-1, note=OWN_DMA)
         return fragment
     if a.shape == out.shape:
         return against_small(fragment, op, a, b, out, relu)
@@ -279,7 +278,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
         tensor = fragment.plain_constant(data)
         a, b = (tensor, x) if first else (x, tensor)
         broadcast(op.type, a, b, out, relu, fragment)
-        fragment.evidence(Evidence.INFERRED, "first operand from the const section")
+        fragment.inferred("first operand from the const section")
         return fragment
     if data.size == 1 and op.type not in ("maximum", "minimum"):
         return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu, context)
@@ -297,12 +296,12 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     if tensor.shape == x.shape:
         a, b = (tensor, x) if first else (x, tensor)
         fragment.add(two_surfaces(context.target, op.type, a, b, out, relu))
-        fragment.evidence(Evidence.INFERRED, "second operand from the const section")
+        fragment.inferred("second operand from the const section")
         return fragment
     if context.choices.direct_operands:
         a, b = (tensor, x) if first else (x, tensor)
         direct.broadcast(fragment, BINARY[op.type].with_relu(relu), a, b, out)
-        fragment.evidence(Evidence.INFERRED, "an operand from the const section")
+        fragment.inferred("an operand from the const section")
         return fragment
     if first and op.type not in COMMUTATIVE:
         return _resident_first(fragment, op.type, tensor, x, out, relu)
@@ -353,7 +352,7 @@ def per_channel(
         }[op]
         direct.scale_and_shift(fragment, x, out, shift, scale, axis)
         if op == "sub" and first:
-            fragment.change(-1, evidence=Evidence.INFERRED, note="a constant minus a tensor")
+            fragment.change(-1, note="a constant minus a tensor")
         return fragment
     rows = {
         "add": (values, ones, "add"),

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -150,7 +149,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         for head in range(0, heads, at_once):
             around.some(head, min(at_once, heads - head))
         if some.queries < queries:
-            fragment.evidence(Evidence.INFERRED, "attention of some queries at a time")
+            fragment.inferred("attention of some queries at a time")
     return fragment
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST, constant_line, fill
@@ -120,7 +119,7 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
         low, high = begin, end
     plain, source = _rows(y, lines.sliced(LINES, low - first, high - low), chain.tail)
     turned(fragment, source, (0, 1, 3, 2), plain)
-    fragment.evidence(Evidence.INFERRED, "a line for every sample of a signal")
+    fragment.inferred("a line for every sample of a signal")
     return fragment
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -72,7 +71,7 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
         kernel = None if staged is None else replace(staged, offset=staged.offset + i * staged.group)
         product(fragment, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale, staged=kernel)
     if len(pairs) > 1:
-        fragment.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
+        fragment.inferred("batches of a product with staged kernels")
     return fragment
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -160,8 +159,7 @@ def _turned(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tup
     back = tuple(order.index(axis) for axis in range(4))
     permute(fragment, AxisWalk.of(middle[1]), back, AxisWalk.of(y))
     for at in range(start, len(fragment.plans)):
-        note = "layer norm over another axis than W, through scratch"
-        fragment.change(at, evidence=Evidence.INFERRED, note=note)
+        fragment.change(at, note="layer norm over another axis than W, through scratch")
 
 
 def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
@@ -111,4 +110,4 @@ def continue_lines(fragment: Fragment, walk: AxisWalk, axis: int, before: int, a
             reverse(fragment, inside, axis, 1 if target == 0 else edge - count, outside)
         else:
             straight(fragment, inside.sliced(axis, edge, count, 0), outside)
-            fragment.change(-1, evidence=Evidence.INFERRED, note="one line read for every row")
+            fragment.change(-1, note="one line read for every row")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -102,7 +101,7 @@ def _windows_at_once(x: Tensor, y: Tensor, window: KernelWindow, context: Contex
     plan = tasks.choose_shape(context.target, plan)
     plan, end = tasks.ne_source(context.target, plan, 0)
     fragment.send(plan, end)
-    fragment.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
+    fragment.inferred("a maximum over a window, which programs show over channels only")
     return fragment
 
 
@@ -117,7 +116,7 @@ def _rows_first(x: Tensor, y: Tensor, window: KernelWindow, context: Context) ->
         least = AxisWalk.of(tensor)
     last = _windows_at_once(tensor, y, replace(window, kh=1, sy=1, top=0), context)
     fragment.plans += last.plans
-    fragment.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
+    fragment.inferred("a maximum over the rows of windows, then over their columns")
     return fragment
 
 

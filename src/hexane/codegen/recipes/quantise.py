@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import COPY
@@ -53,7 +52,7 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
         plan, x = _copy(x).computing(bias=float(affine.zero)), middle
     fragment.add(unary.pe_stream(context.target, plan, x, y))
     fragment.plans[-1] = fragment.plans[-1].writing(element=BYTE_FORMATS[op.output.dtype])
-    fragment.evidence(Evidence.INFERRED, SHOWN)
+    fragment.inferred(SHOWN)
     return fragment
 
 
@@ -75,7 +74,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
         plan, x = _copy(y), middle
     fragment.add(unary.pe_stream(context.target, plan.computing(scale=affine.scale), x, y))
     fragment.plans[0] = fragment.plans[0].reading(element=BYTE_FORMATS[dtype])
-    fragment.evidence(Evidence.INFERRED, SHOWN)
+    fragment.inferred(SHOWN)
     return fragment
 
 
@@ -102,5 +101,5 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(product.bytes), context.tensor(ops[-1].output)
     fragment = lower(Convolution(x, y, weights, epilogue.bias_behind_scale, window_of(conv), epilogue), context)
     fragment.plans = [plan.reading(element=BYTE_FORMATS[product.bytes.dtype]) for plan in fragment.plans]
-    fragment.evidence(Evidence.INFERRED, SHOWN)
+    fragment.inferred(SHOWN)
     return fragment

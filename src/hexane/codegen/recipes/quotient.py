@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -73,14 +72,14 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     fragment.add(unary.ne_stream(context.target, plan, b, inverted))
     a = context.tensor(x) if numerator is None else fragment.plain_constant(np.asarray(numerator, np.float16))
     combine(fragment, "mul", a, inverted, out)
-    fragment.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
+    fragment.inferred("a quotient whose numerator is broadcast or constant")
     return fragment
 
 
 def _times_constant(a: Tensor, values: np.ndarray, out: Tensor, context: Context) -> Fragment:
     fragment = Fragment(context)
     combine(fragment, "mul", a, fragment.plain_constant(values), out)
-    fragment.evidence(Evidence.INFERRED, "second operand from the const section")
+    fragment.inferred("second operand from the const section")
     return fragment
 
 
@@ -117,8 +116,6 @@ def function_and_residual(ops: Sequence[Op], context: Context) -> Fragment:
     last = last.writing(dma=out.dma()).against(region=region, transposed=True).but(patch=pe_patch(1, 1, operands=2))
     last = tasks.resident(last, replace(table.source.region, group=0), After.NE)
     fragment.send(last, region.channel + table.source.region.row, after=After.NOTHING)
-    if "function_and_residual" not in (context.target.shown or ()):
-        fragment.evidence(Evidence.INFERRED, "a pixel and its table, as on H14")
     return fragment
 
 
@@ -186,7 +183,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     product = tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     fragment.send(product, size, explicit=False, after=After.NOTHING)
     if context.choices.planar_powers:
-        fragment.evidence(Evidence.INFERRED, "a power in whole rows, where Apple's planar product takes strips")
+        fragment.inferred("a power in whole rows, where Apple's planar product takes strips")
     return fragment
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
@@ -225,7 +224,7 @@ def slice_update(ops: Sequence[Op], context: Context) -> Fragment:
         target = target.sliced(axis, begin, stop - begin)
     straight(fragment, AxisWalk.of(new), target)
     if x.buffer == out.buffer:
-        fragment.evidence(Evidence.INFERRED, "a state that is input and output")
+        fragment.inferred("a state that is input and output")
     return fragment
 
 
@@ -313,7 +312,7 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
     )
     fragment = Fragment(context)
     straight(fragment, source, AxisWalk.of(y))
-    fragment.evidence(Evidence.INFERRED, "windows that overlap")
+    fragment.inferred("windows that overlap")
     return fragment
 
 

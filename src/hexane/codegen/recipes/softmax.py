@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -271,7 +270,7 @@ def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     scale = scale.reading(broadcast=Axes.W, transposed=True).writing(dma=y.dma())
     scale = tasks.resident(scale, vector, After.FOLLOWS_PE, second=region)
     fragment.send(scale, line + size, explicit=False, after=After.NOTHING)
-    fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
+    fragment.inferred("attention's softmax on a map that comes by DMA")
 
 
 def row_vector(rows: int) -> tuple[Region, bool]:

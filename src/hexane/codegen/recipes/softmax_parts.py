@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, joint_patch, joint_shape, largest_shape, pe_patch
@@ -120,7 +119,7 @@ def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None
         fragment.add(unary.ne_stream(fragment.target, total, rows, Tensor(share.buffer, 1, 1, rows.h, rows.w)))
     combine(fragment, "mul", share, powers, y)
     for at in range(start, len(fragment.plans)):
-        fragment.change(at, evidence=Evidence.INFERRED, note="softmax through scratch")
+        fragment.change(at, note="softmax through scratch")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
@@ -146,5 +145,5 @@ def sign(ops: Sequence[Op], context: Context) -> Fragment:
     fragment, plan = Fragment(context), copy_of(context.target, x)
     plan = set_table(plan, "sign")
     fragment.add(ne_stream(context.target, plan, x, y))
-    fragment.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
+    fragment.inferred("a step table that Apple's compiler has not shown")
     return fragment

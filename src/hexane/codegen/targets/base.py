@@ -50,8 +50,8 @@ class Target:
     name : the name that Apple's compiler takes (``"h13"``, ``"h16g"``).
     generation : the register table (``hexane.isa``), and with ``limits`` the row of ``hexane.chips``.
     choices : what recipes ask.
-    shown : recipes of which programs by Apple's compiler for this generation are known; the tasks of all others are
-        inferred from the nearest generation. None: a recipe's own labels hold.
+    examples : recipes of which programs by Apple's compiler for this generation are known; the tasks of all others are
+        inferred from the nearest generation.
     most_tasks : tasks of one program.
     waits_for_readers : whether a destination waits for the task that read the place (docs/reference/hazards.md 2).
     sources_apart : whether each source says what it waits for.
@@ -67,7 +67,7 @@ class Target:
     sources_apart: bool = False
     kernel_section: bool = False
     choices: Choices = Choices()
-    shown: frozenset[str] | None = None
+    examples: frozenset[str] = frozenset()
 
     @cached_property
     def limits(self) -> Generation:
@@ -94,7 +94,7 @@ class Target:
 
     def shows(self, recipe: str) -> bool:
         """True where programs of Apple's compiler have what a recipe makes."""
-        return self.shown is None or recipe in self.shown
+        return recipe in self.examples
 
     def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:
         """Channel (or slot) of every surface: in the order of their names (docs/reference, channels)."""

@@ -28,7 +28,7 @@ class H14(Packed):
     name = generation = "h14"
     first_surface = 4
     waits_for_readers = True
-    shown = frozenset(
+    examples = frozenset(
         {
             "attention",
             "attention_in_chain",

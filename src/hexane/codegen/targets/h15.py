@@ -14,7 +14,7 @@ class H15(Later):
     name = generation = "h15"
     idle_unicast = 1
     choices = replace(CHOICES, weighs_pairs=True)
-    shown = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
+    examples = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)

@@ -18,7 +18,7 @@ BYTES = (Element.INT8, Element.UINT8)
 class H16(Later):
     name = generation = "h16"
     kernel_section = True
-    shown = frozenset(
+    examples = frozenset(
         {
             "convolution",
             "elementwise",
@@ -49,7 +49,7 @@ class H16G(H16):
     """M4: the same words, twice H13's rate of memory."""
 
     name = "h16g"
-    shown = H16.shown | {"byte_chain", "convolution_to_pixels", "to_channels"}
+    examples = H16.examples | {"byte_chain", "convolution_to_pixels", "to_channels"}
     choices = replace(H16.choices, lone_elements=True)
     bytes_per_us = 68300.0
     macs_per_us = 4096 * 2364.0

@@ -20,7 +20,7 @@ class H17(H16):
     name = generation = "h17"
     marks_slow_tables = True
     writer = 2
-    shown = frozenset(
+    examples = frozenset(
         {"elementwise", "leaky_relu", "planar_function", "power", "product", "real_div", "relu", "table_function"}
     )
 
@@ -38,7 +38,7 @@ class H17G(H17):
     choices = replace(H16.choices, small_kernel_bytes=1 << 31, small_patch_bytes=0x10000)
     bytes_per_us = H16G.bytes_per_us
     macs_per_us = H16G.macs_per_us
-    shown = frozenset()
+    examples = frozenset()
 
 
 class H17S(H17G):
