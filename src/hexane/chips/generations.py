@@ -95,6 +95,10 @@ class Generation:
         }
         return next(((axis, size, limits[axis]) for axis, size in extents.items() if size > limits[axis]), None)
 
+    def is_from(self, name: str) -> bool:
+        """True where this is the generation of that name or a later one."""
+        return self.feature_level >= generation(name).feature_level
+
     @property
     def family(self) -> str:
         """``early`` (to H14), ``middle`` (H15, H16) or ``late`` (H17 on): for shared rates."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, weakest
 from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
@@ -345,8 +345,7 @@ def _engine_segment(
         raise TaskError(error, op) from error
     recipes = dict.fromkeys(unit.reason for unit in run.units)
     described = {op: op.describe() for op in run.ops}
-    evidence = {plan.evidence for plan in linked.plans}
-    label = "INFERRED" if Evidence.INFERRED in evidence else "APPLE"
+    label = weakest(Evidence.APPLE, *(plan.evidence for plan in linked.plans)).value
     return Segment(
         ENGINE,
         f"{label}: {'; '.join(recipes)}",
@@ -363,11 +362,11 @@ def _engine_segment(
 
 def _evidence_of(run: SegmentRun, linked: Linked, described: Mapping[Op, str]) -> dict[str, str]:
     """The weakest label among the tasks of each op, as they were linked."""
-    weakest: dict[str, Evidence] = {}
+    marks: dict[str, Evidence] = {}
     for plan in linked.plans:
-        weakest[plan.op] = max(plan.evidence, weakest.get(plan.op, plan.evidence), key=lambda mark: mark.rank)
+        marks[plan.op] = weakest(plan.evidence, marks.get(plan.op, plan.evidence))
     return {
-        described[op]: (weakest.get(described[unit.ops[-1]]) or unit.choice.evidence).value
+        described[op]: (marks.get(described[unit.ops[-1]]) or unit.choice.evidence).value
         for unit in run.units
         if unit.choice
         for op in unit.ops

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, weakest
 from hexane.chips.operations import REFUSED, support
 from hexane.codegen import batches
 from hexane.codegen.context import Context
@@ -69,7 +69,7 @@ class Choice:
     @property
     def evidence(self) -> Evidence:
         """The weakest label among the tasks."""
-        return max((plan.evidence for plan in self.fragment.plans), key=lambda mark: mark.rank, default=Evidence.APPLE)
+        return weakest(Evidence.APPLE, *(plan.evidence for plan in self.fragment.plans))
 
 
 _RESIZED = (

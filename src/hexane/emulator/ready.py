@@ -37,10 +37,20 @@ class PreparedChain:
         self.engine = engine
         self.steps: list[Step] = []
         self.plan: list[Span | Step] | None = None
-        self.runs = 0
+        self.runs = self.bytes = 0
 
-    def first(self, chain: Iterable[Registers], room: int | None = None) -> int:
-        """Check each task when its turn comes, and run it; bytes of kernels made ready, up to ``room`` and the last."""
+    def run(self, chain: Iterable[Registers], room: int | None = None) -> None:
+        """Run on what the channels hold now: the tasks of ``chain``, and from the second run on the same, unread.
+
+        The first run makes ``bytes`` of kernels ready, up to ``room`` and the last.
+        """
+        if self.runs:
+            self._again()
+        else:
+            self._first(chain, room)
+
+    def _first(self, chain: Iterable[Registers], room: int | None) -> None:
+        """Check each task when its turn comes, and run it."""
         size, steps = 0, []
         for registers in chain:
             step = self.engine.prepare(registers)
@@ -48,11 +58,9 @@ class PreparedChain:
                 size += step.work.keep()
             step.run()
             steps.append(step)
-        self.steps, self.runs = steps, 1
-        return size
+        self.steps, self.runs, self.bytes = steps, 1, size
 
-    def again(self) -> None:
-        """Run on what the channels hold now."""
+    def _again(self) -> None:
         self.engine.l2.clear()
         if SCRATCH in self.engine.memory.channels:
             self.engine.memory.channels[SCRATCH].data[:] = 0
@@ -69,33 +77,33 @@ class PreparedChain:
 
 
 class ReadyMachine:
-    """One machine for one program.
-
-    ``own_bytes`` are L2, surfaces and scratch, ``bytes`` the kernels made ready with them.
-    """
+    """One machine for one program; ``own_bytes`` are L2, surfaces and scratch."""
 
     def __init__(self, program: EmulatedProgram, sanitize: bool) -> None:
         self.program = program
         self.sanitize = sanitize
         self.rules = in_force()
         self.chain: PreparedChain | None = None
-        self.own_bytes = self.bytes = 0
+        self.own_bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Its own, and kernels made ready."""
+        return self.own_bytes + (self.chain.bytes if self.chain else 0)
 
     def run(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
         """As `hexane.emulator.emulate`."""
-        program, chain, checked = self.program, self.chain, self.sanitize
+        program, chain = self.program, self.chain
         if chain is None:
             engine = Engine(program.memory(inputs, layout=layout), program.l2_bytes, sanitize=self.sanitize)
             chain, self.own_bytes = PreparedChain(engine), _size(engine)
-            self.bytes = self.own_bytes + chain.first(program.chain(), KEPT_BYTES - self.own_bytes)
         else:
             for buffer in _surfaces(chain.engine):
                 buffer.data[:] = 0
             program.fill(chain.engine.memory, inputs, layout=layout)
-            chain.again()
-            checked = False
+        chain.run(program.chain(), KEPT_BYTES - self.own_bytes)
         self.chain = chain
-        return program.results(chain.engine.memory, layout=layout, sanitize=checked)
+        return program.results(chain.engine.memory, layout=layout, sanitize=self.sanitize and chain.runs == 1)
 
 
 def planned(steps: Iterable[Step]) -> list[Span | Step]:

@@ -21,15 +21,15 @@ from hexane.image.selectors import channels_used, renumbered
 from hexane.image.surface import Surface
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS, CONST, FIRST_SURFACE
-from hexane.isa.roles import STREAMS
+from hexane.isa.roles import STREAMS, roles_of
 from hexane.rounding import align
 
-_CONST_READERS = (
-    ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),
-    ("Header[8].RBase1", "Header[8].RBE1", ("TileDMASrc.Src2BaseAddr.Addr",)),
-    ("Header[9].KBase0", "Header[9].KBE0", tuple(f"KernelDMASrc.CoeffBaseAddr[{i}].Addr" for i in range(STREAMS))),
-)
-"""Header selectors, and the offsets that count from the channel that they select."""
+_CONST_OFFSETS = {
+    "source1": ("TileDMASrc.BaseAddr.Addr",),
+    "source2": ("TileDMASrc.Src2BaseAddr.Addr",),
+    "kernel": tuple(f"KernelDMASrc.CoeffBaseAddr[{i}].Addr" for i in range(STREAMS)),
+}
+"""Offsets of H13 that count from a side's channel, for the sides that read constants."""
 
 
 def link(*images: Image) -> Image:
@@ -152,8 +152,9 @@ def _merged_constants(images: Sequence[Image]) -> tuple[bytes, list[int]]:
 def _shifted(task: Task, shift: int) -> Task:
     """The task with every offset into the constant section moved by ``shift`` bytes; a multiple of 64."""
     if shift:
-        for channel, enable, offsets in _CONST_READERS:
-            if task.get(enable) and task.get(channel) == CONST:
+        roles = roles_of(task.generation)
+        for side, offsets in _CONST_OFFSETS.items():
+            if roles.channel(task, side) == CONST:
                 for offset in offsets:
                     if task.written(offset):
                         task.set(offset, task.get(offset) + (shift >> 6))

@@ -12,6 +12,7 @@ from hexane.image.surface import Surface
 from hexane.isa import Task, encode_stream
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE, SCRATCH
 from hexane.isa.generations import family_of
+from hexane.isa.roles import roles_of
 from hexane.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 NETWORK_ID = 0x40
 """Network id that every task must carry on Linux [HW, docs/reference/engine-h13.md 4.2]."""
 
-_SCRATCH_DMAS = (
-    ("Header[8].RBase0", "Header[8].RBE0", "TileDMASrc.BaseAddr.Addr", "TileDMASrc.DepthStride.Stride"),
-    ("Header[8].RBase1", "Header[8].RBE1", "TileDMASrc.Src2BaseAddr.Addr", "TileDMASrc.Src2DepthStride.Stride"),
-    ("Header[8].WBase", "Header[8].WBE", "TileDMADst.BaseAddr.Addr", "TileDMADst.DepthStride.DepthStride"),
-)
+_REACH = {
+    "source1": ("TileDMASrc.BaseAddr.Addr", "TileDMASrc.DepthStride.Stride"),
+    "source2": ("TileDMASrc.Src2BaseAddr.Addr", "TileDMASrc.Src2DepthStride.Stride"),
+    "result": ("TileDMADst.BaseAddr.Addr", "TileDMADst.DepthStride.DepthStride"),
+}
+"""Base and depth stride of a side of H13, in units of 64 bytes."""
 
 
 def package_of(image: Image, *, order: Sequence[str] = (), header_size: int = HEADER_SIZES[0]) -> AnecPackage:
@@ -84,8 +86,8 @@ def scratch_needed(tasks: Iterable[Task]) -> int:
     """
     need = 0
     for task in tasks:
-        for channel, enable, base, depth in _SCRATCH_DMAS:
-            if task.get(enable) and task.get(channel) == SCRATCH:
+        for side, (base, depth) in _REACH.items():
+            if roles_of(task.generation).channel(task, side) == SCRATCH:
                 need = max(need, (task.get(base) << 6) + (task.get(depth) << 6))
     return need
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from hexane import chips
 from hexane.isa.fields import FieldPlan, Numbers
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
@@ -205,7 +206,8 @@ class Roles:
     @cached_property
     def fp16_point(self) -> int:
         """NE.MACCfg.BinaryPoint with fp16 operands."""
-        return FP16_POINT[max(first for first in FP16_POINT if first <= self.generation)]
+        mine = chips.generation(self.generation)
+        return [point for first, point in FP16_POINT.items() if mine.is_from(first)][-1]
 
     @cached_property
     def absolute(self) -> int:

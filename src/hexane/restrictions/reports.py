@@ -95,7 +95,7 @@ class System:
 
     def is_from(self, generation: str) -> bool:
         """True where the chip is of this generation or a later one."""
-        return self.generation >= generation
+        return self.chip is not None and self.chip.generation.is_from(generation)
 
     def _release_of(self, report: PublishedReport) -> bool:
         low, high = self.releases

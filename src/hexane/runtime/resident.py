@@ -152,14 +152,7 @@ class ResidentImage:
     def bind(self, buffers: Buffers) -> Callable[[], None]:
         """One machine on these buffers: tasks are checked at its first run and only computed from then on."""
         chain = PreparedChain(Engine(self._memory(buffers), self.machine.l2_bytes))
-
-        def run() -> None:
-            if chain.runs:
-                chain.again()
-            else:
-                chain.first(self.machine.chain())
-
-        return run
+        return lambda: chain.run(self.machine.chain())
 
     def _memory(self, buffers: Buffers) -> Memory:
         machine = self.machine

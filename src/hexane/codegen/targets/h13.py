@@ -16,6 +16,7 @@ from hexane.codegen.targets.base import Places, Target
 from hexane.isa import Task, task_from_words
 from hexane.isa import link as link_tasks
 from hexane.isa.channels import FIRST_SURFACE
+from hexane.isa.roles import HEADER_CHANNELS
 
 CORES = generation("h13").cores
 SIDES = 4
@@ -181,19 +182,15 @@ class H13(Target):
         values["Header[6].TDE"] = plan.dtid is not None
         values["Header[6].SrcLoc"] = plan.source.transfer is not None or plan.second.dma is not None
         values["Header[6].DstLoc"] = plan.result.transfer is not None
-        for channel, enable, dma in (
-            ("RBase0", "RBE0", plan.source.dma),
-            ("RBase1", "RBE1", plan.second.dma),
-            ("WBase", "WBE", plan.result.dma),
-        ):
-            if dma is not None:
-                values[f"Header[8].{channel}"], values[f"Header[8].{enable}"] = places.channel(dma.buffer), 1
+        sides = ("source1", plan.source.dma), ("source2", plan.second.dma), ("result", plan.result.dma)
+        channels = {side: places.channel(dma.buffer) for side, dma in sides if dma is not None}
         if plan.unit == "NE":
             values["Header[8].ENE"] = plan.cores_log2 + 1
         if plan.kernel is not None:
             source = plan.kernel.source
-            values["Header[9].KBase0"] = Space.CONST.value if source is None else places.channel(source)
-            values["Header[9].KBE0"] = 1
+            channels["kernel"] = Space.CONST.value if source is None else places.channel(source)
+        for side, number in channels.items():
+            values[HEADER_CHANNELS[side].number], values[HEADER_CHANNELS[side].enable] = number, 1
         if plan.dtid is not None:
             values["Header[10].DTID"] = plan.dtid
 

@@ -52,20 +52,9 @@ class EmulatedEngine:
         places = tuple((number, data.ctypes.data, data.nbytes) for number, data in sorted(channels.items()))
         key = (text, const, places)
         prepared = next((p for p in self.prepared if p.key == key), None)
-        if prepared is None:
-            prepared = self._first(key, chain, text, const, channels)
-        else:
-            prepared.chain.again()
-        return prepared.modelled_ns
-
-    def _first(
-        self,
-        key: tuple[Any, ...],
-        chain: Iterable[Registers],
-        text: bytes,
-        const: bytes,
-        channels: Channels,
-    ) -> _Prepared:
+        if prepared is not None:
+            prepared.chain.run(())
+            return prepared.modelled_ns
         memory = Memory({TEXT: DramBuffer.constant("text", text), CONST: DramBuffer.constant("const", const)})
         for number, data in channels.items():
             memory.channels[number] = DramBuffer.filled(f"channel {number}", data)
@@ -73,14 +62,13 @@ class EmulatedEngine:
         modelled = modelled_ns(registers)
         if self.limit_ns is not None and modelled > self.limit_ns:
             raise EmulationError(f"the program is modelled to take {modelled / 1e9:.2f} s, the driver waits 1 s")
-        prepared = _Prepared(
-            key, PreparedChain(Engine(memory, registers[0].limits.l2_bytes if registers else 0)), modelled
-        )
-        prepared.chain.first(registers)
+        engine = Engine(memory, registers[0].limits.l2_bytes if registers else 0)
+        prepared = _Prepared(key, PreparedChain(engine), modelled)
+        prepared.chain.run(registers)
         self.prepared = [*self.prepared[-MOST_PREPARED + 1 :], prepared]
         while len(self.prepared) > 1 and sum(p.nbytes for p in self.prepared) > PREPARED_BYTES:
             self.prepared.pop(0)
-        return prepared
+        return modelled
 
     def forget(self) -> None:
         """Let prepared programs and the buffers that they look at go."""
