@@ -124,6 +124,24 @@ def test_a_pipeline_of_networks(kinds: tuple[str, str], tmp_path: Path, rng: np.
     assert model.report.sizes[0].host_ops == 0
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", ["mlprogram", "neuralnetwork"])
+def test_models_without_weights_are_saved_as_coremltools_saves_them(kind: str, several: bool, tmp_path: Path) -> None:
+    """A folder for a program and a pipeline of programs, a file for other models."""
+
+    def relu(name: str, out: str) -> Any:
+        program = mil.Program()
+        with mil.Function({name: mb.placeholder(shape=(4,))}) as function:
+            function.set_outputs([mb.relu(x=function.inputs[name], name=out)])
+            program.add_function("main", function)
+        return ct.convert(program, convert_to=kind, skip_model_load=True)
+
+    theirs = ct.utils.make_pipeline(relu("x", "h"), relu("h", "y")) if several else relu("x", "y")
+    hexane.coreml.MLModel(saved(theirs, tmp_path)).save(tmp_path / "again")
+    assert (tmp_path / "again.mlpackage").is_dir() == theirs.is_package
+    assert (tmp_path / "again.mlmodel").is_file() != theirs.is_package
+
+
 def message(kind: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
     """A small model's message with features of these kinds: an int or a shape is an array, a type is a number."""
     model = ct.proto.Model_pb2.Model()

@@ -96,6 +96,21 @@ def test_a_verdict_with_reasons(network, compute, jobs, word) -> None:
     assert found.as_dict()["checks"][0]["name"] == "repeatable"
 
 
+@pytest.mark.parametrize(("jobs", "nanoseconds", "speaks"), [(1, 0, FOR), (2, 10**6, FOR), (0, 10**6, AGAINST)])
+def test_the_driver_s_counters_speak_by_jobs(network, jobs: int, nanoseconds: int, speaks: str) -> None:
+    """One job at least for each of two calls; how long they took says nothing."""
+
+    class Counts(Pretends):
+        def load(self, segment):
+            loaded = super().load(segment)
+            loaded.counters = lambda: {"jobs": jobs * self.counted, "busy_ns": nanoseconds * self.counted}
+            return loaded
+
+    check = next(c for c in verify(*network, Counts(as_engine, 1), calls=1).checks if c.name == "counters")
+    assert check.speaks == speaks
+    assert f"{2 * jobs} jobs" in check.text and f"{2 * nanoseconds / 1000:.0f} us" in check.text
+
+
 def test_time_against_the_prediction(network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     found = verify(*network, Pretends(as_engine), calls=2)

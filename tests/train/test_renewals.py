@@ -15,7 +15,7 @@ from hexane.graph import Graph, GraphBuilder
 from hexane.mil import CompileBudget
 from hexane.train import SGD, AdamW, Trainer
 from hexane.train.layer_scales import scaled
-from hexane.train.vanishing import share
+from hexane.train.vanishing import FloatStep, share
 from train.test_job import CONFIG, command, folder
 from train.test_trainer import batch, network
 
@@ -71,6 +71,24 @@ def test_a_scale_for_each_sum_saves_what_one_for_all_loses() -> None:
     assert all((other.weights[name] == array).all() for name, array in each.weights.items())
     with pytest.raises(UsageError, match="computed"):
         Trainer(branches(), layer_scales=True)
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_a_scale_of_a_sum_leaves_three_bits_and_is_worth_its_ops(scale: float) -> None:
+    """One product in each sum, of powers of two: the largest exponent that fits, from 4 to 14, or none."""
+    b = GraphBuilder()
+    seed = b.input("seed", (1, 1), "fp16")
+    sums = {
+        n: b.linear(x=seed, weight=b.const(np.full((1, 1), 2.0**n, np.float16), name=f"w{n}")) for n in range(-12, 13)
+    }
+    b.output(*sums.values())
+    step = FloatStep("seed")
+    step.run("backward", b.graph, {"seed": np.ones((1, 1), np.float16)})
+    powers = step.layer_scales(scale)
+    for n, value in sums.items():
+        room = 15 - 3 - n - int(np.log2(scale))  # the accumulator ends at 2^15
+        most = min(room, 15 - 3 - int(np.log2(scale)), 14)  # the operand, 1, ends below 2^16
+        assert powers.get(value.name) == (most if most >= 4 else None), n
 
 
 def test_scales_of_sums_change_no_value() -> None:

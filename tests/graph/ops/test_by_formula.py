@@ -40,6 +40,36 @@ def naive_conv(x, weight, strides, pads, dilations, groups):
     return result
 
 
+@pytest.mark.parametrize("turned", list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize("ranks", list(itertools.product(range(1, 5), repeat=2)))
+def test_products_of_every_rank(ranks, turned):
+    """Element by element; an operand of one axis is a row or a column, whatever is transposed."""
+    leads = [(), (), (3,), (2, 3)]
+    x, y = normal(0, *leads[ranks[0] - 1], *(4, 5)[-ranks[0] :]), normal(1, *leads[ranks[1] - 1], *(5, 6)[: ranks[1]])
+    rows, columns = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
+    lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
+    rows, columns = (np.broadcast_to(a, (*lead, *a.shape[-2:])) for a in (rows, columns))
+    wanted = np.zeros((*lead, rows.shape[-2], columns.shape[-1]), np.float32)
+    for *image, m, n in np.ndindex(*wanted.shape):
+        wanted[(*image, m, n)] = sum(rows[(*image, m, k)] * columns[(*image, k, n)] for k in range(5))
+    wanted = wanted.reshape((*lead, *([4] if x.ndim > 1 else []), *([6] if y.ndim > 1 else [])))
+    operands = [a.swapaxes(-1, -2) if flag and a.ndim > 1 else a for a, flag in zip((x, y), turned)]
+    result = evaluate("matmul", x=operands[0], y=operands[1], transpose_x=turned[0], transpose_y=turned[1])
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5, strict=True)
+
+
+@pytest.mark.parametrize(("shape", "f"), [((2, 3, 4, 6), 2), ((1, 2, 9, 3), 3), ((1, 1, 5, 7), 1)])
+def test_pixels_become_channels_and_back(shape, f):
+    """Channel ``c f f + i f + j`` holds the pixel ``(i, j)`` of each block."""
+    x = normal(0, *shape)
+    wanted = np.zeros((shape[0], shape[1] * f * f, shape[2] // f, shape[3] // f), np.float32)
+    for n, c, h, w in np.ndindex(*shape):
+        wanted[n, c * f * f + h % f * f + w % f, h // f, w // f] = x[n, c, h, w]
+    channels = evaluate("pixel_unshuffle", x=x, downscale_factor=f)
+    np.testing.assert_array_equal(channels, wanted, strict=True)
+    np.testing.assert_array_equal(evaluate("pixel_shuffle", x=wanted, upscale_factor=f), x, strict=True)
+
+
 @st.composite
 def conv_cases(draw):
     dims = draw(st.integers(1, 3))
