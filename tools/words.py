@@ -2,16 +2,17 @@
 
     python tools/words.py -o before.json [--quick] [FILE.onnx ...]
     python tools/words.py --against before.json [--quick] [FILE.onnx ...]
+    python tools/words.py --approve
 
 Compiles the networks that need no other framework, the networks of Apple's decoded programs and the files named, each
 for several chips in both dialects. ``--quick`` takes every seventh decoded program and the small networks. With
-``--against`` every program that differs is named, and the exit status is 1.
+``--against`` every program that differs is named, and the exit status is 1. ``--approve`` renews the record of small
+networks that the tests hold (tests/codegen/approval.py), after a change that was meant to change them: a few minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import struct
 import sys
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "src"), str(ROOT / "tests")]
 
 import hexane  # noqa: E402
+from codegen.approval import approve, words_of  # noqa: E402
 from network_list import NETWORKS  # noqa: E402
 
 CHIPS = {
@@ -36,18 +38,6 @@ CHIPS = {
 }
 NETWORK_CHIPS = ("M1", "M2", "M4", "M5")
 SLOW = ("vgg19", "MiniLM", "MobileNet", "DeepLab", "Whisper", "Llama")
-
-
-def digest(program: Any) -> str:
-    """Of everything that an engine would read, and of what runs on the host."""
-    total = hashlib.sha256()
-    for segment in program.segments:
-        total.update(segment.kind.encode())
-        if segment.image is not None:
-            total.update(segment.image.to_bytes())
-        else:
-            total.update("\n".join(sorted(segment.ops)).encode())
-    return total.hexdigest()[:16]
 
 
 def networks(quick: bool, files: list[Path]) -> Iterator[tuple[str, Callable[[], Any], tuple[str, ...]]]:
@@ -86,7 +76,7 @@ def digests(quick: bool, files: list[Path]) -> dict[str, str]:
             for chip in chips:
                 for dialect in ("default", "apple"):
                     try:
-                        row = digest(hexane.compile(graph, chip=chip, dialect=dialect))
+                        row = words_of(hexane.compile(graph, chip=chip, dialect=dialect))
                     except (hexane.HexaneError, struct.error) as error:
                         row = type(error).__name__
                     rows[f"{name} | {chip} | {dialect}"] = row
@@ -99,8 +89,12 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--against", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--approve", action="store_true", help="renew tests/codegen/approved")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.approve:
+        print(f"{approve()} lines changed")
+        return 0
     start = time.process_time()
     rows = digests(options.quick, options.files)
     print(f"{len(rows)} programs, {time.process_time() - start:.0f} s of processor time")
