@@ -33,7 +33,7 @@ QUICK := arithmetic/test_rules.py chips codegen/test_blocks.py codegen/test_pari
 	formats/test_onnx_parameters.py frontends/test_networks.py fuzz graph image/test_image_container.py \
 	image/test_image_text.py isa/test_apple.py isa/test_compose.py isa/test_numbers.py isa/test_task.py \
 	kernels/test_layouts.py kernels/test_registers.py kernels/test_streams.py mil/test_chain.py mil/test_quirks.py \
-	numerics passes/test_layouts.py passes/test_rules.py program report/test_roofline.py restrictions/test_corpus.py \
+	numerics passes/test_layouts.py passes/test_rules.py program report/test_docs.py report/test_roofline.py restrictions/test_corpus.py \
 	restrictions/test_fixes.py runtime/test_queue.py session/test_arrays.py session/test_check.py \
 	studies/test_choose.py studies/test_verify.py test_structure.py train/test_parts.py timing/test_kernel.py timing/test_rows.py
 

@@ -15,12 +15,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
+MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, PACK_COLUMNS, INTERLEAVE = range(10)
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
-BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS, DEPTHWISE_HALVES = range(24, 31)
-MAC_ROWS_SMALL, DECODE_TILES = range(31, 33)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL, SCALE_ROWS, DEPTHWISE_HALVES, MAC_ROWS_SMALL = range(24, 32)
 """Places in `Kernels.addresses`."""
 
 
@@ -53,6 +52,11 @@ def call_gather(typing, address, source, offsets, n, packed, norms):
 
 
 @intrinsic
+def call_pack_columns(typing, address, source, offsets, n, packed, exponents, norms):
+    return _call(types.void, 6)
+
+
+@intrinsic
 def call_split(typing, address, a, b, first, n, plain, tested):
     return _call(types.int64, 6)
 
@@ -76,11 +80,6 @@ def call_halves(typing, address, units, out, n, lowest, cap):
 @intrinsic
 def call_decode_columns(typing, address, source, n, values, exponents):
     return _call(types.void, 4)
-
-
-@intrinsic
-def call_decode_tiles(typing, address, source, n, values, exponents):
-    return _call(types.int64, 4)
 
 
 @intrinsic
@@ -118,12 +117,6 @@ def call_decode_rows(typing, address, source, n, values, exponents, norms):
 def call_three(typing, address, first, second, third):
     """thresholds, interleave, widen_rows, widen_columns or scale_rows."""
     return _call(types.void, 3)
-
-
-@intrinsic
-def call_least(typing, address, exponents, n):
-    """least."""
-    return _call(types.void, 2)
 
 
 @intrinsic

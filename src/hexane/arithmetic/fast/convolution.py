@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import dense_job, depthwise, few_pixels, matrix, zero_blocks
 from hexane.arithmetic.fast.jobs import CompiledJob
-from hexane.arithmetic.fast.planes import Planes, pitch_of
+from hexane.arithmetic.fast.planes import Planes
 from hexane.arithmetic.fast.product_record import PackedRows
 from hexane.arithmetic.fast.targets import VectorKernels, fitting, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
@@ -142,8 +143,8 @@ class Dense:
             self.last = out, places
         for image, groups in zip(x.view(np.uint16), places):
             with Workspace() as space:
-                columns = self.image.read(image, space)
-                for product, place in zip(products, groups):
+                read = self.image.read(image, self.offsets, space)
+                for product, columns, place in zip(products, read, groups):
                     product.into(columns, place, out)
         return out
 
@@ -182,7 +183,7 @@ class ImageReader:
     """Layout of an image as the vector operand of one product.
 
     ``offsets``: where the terms of output 0 stand; ``extent``: how many columns there are. Without ``planes`` the image
-    is read as a matrix: a 1x1 window that moves by 1.
+    is a matrix, which a 1x1 window that moves by 1 reads as it is, and offsets are numbers of channels.
     """
 
     window: plain.PlainWindow
@@ -195,9 +196,7 @@ class ImageReader:
     def of(cls, channels: int, window: plain.PlainWindow, use: VectorKernels) -> ImageReader:
         oh, ow = window.output
         if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
-            size = oh * ow
-            offsets = np.arange(channels, dtype=np.int64) * pitch_of(size)
-            return cls(window, None, offsets, size, use)
+            return cls(window, None, np.arange(channels, dtype=np.int64), oh * ow, use)
         planes = Planes.of(channels, window)
         extent = (oh - 1) * planes.pitch + ow
         return cls(window, planes, planes.offsets(window), extent, use)
@@ -214,12 +213,12 @@ class ImageReader:
         """Height and width of the output."""
         return self.window.output
 
-    def read(self, image: np.ndarray, space: Room) -> matrix.Columns:
-        """One image (C, H, W) of halfwords."""
+    def read(self, image: np.ndarray, offsets: np.ndarray, space: Room) -> Iterable[matrix.Columns]:
+        """One image (C, H, W) of halfwords, for the terms of each group."""
         if self.planes is None:
-            return matrix.decode_matrix(image, self.use, space)[0]
+            return [matrix.pack_columns(image, channels, self.use, space)[0] for channels in offsets]
         columns = matrix.empty_columns(self.planes.size, self.use, space)
         for source, place, apart in self.planes.parts(image, self.window):
             matrix.decode_planes(source, columns, place, apart, self.planes.pitch, self.use)
         matrix.finish_columns(columns, self.use)
-        return columns
+        return repeat(columns, len(offsets))

@@ -13,14 +13,9 @@ from numba import carray
 from hexane.arithmetic.fast import matrix, packing, product
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
-    DECODE_TILES,
-    LEAST,
     call_body,
     call_decode_columns,
-    call_decode_tiles,
-    call_least,
     call_pack,
-    copy_bytes,
     pointer,
 )
 from hexane.arithmetic.fast.compiled import compiled
@@ -40,10 +35,9 @@ from hexane.arithmetic.fast.jobs import (
     pieces_for,
     record_of,
 )
-from hexane.arithmetic.fast.packing import window_minimum
-from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product_record import PackedRows, ProductRecord
-from hexane.arithmetic.fast.results import copy_lines
+from hexane.arithmetic.fast.packing import Lines, PackedTiles, pack_tiles, window_minimum
+from hexane.arithmetic.fast.planes import Planes
+from hexane.arithmetic.fast.product_record import EXTRA, PackedRows, ProductRecord
 from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
@@ -51,44 +45,30 @@ from hexane.arithmetic.plain_convolution import PlainWindow, WindowPlaces
 from hexane.rounding import align, ceil_div
 
 (
-    PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
+    STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
+    TILES, GROUPS, PACKED_EXPONENTS, PACKED_NORMS, CHANNELS,
     MULTIPLY, PRODUCTS, PRODUCT_BYTES, BLOCKS,
     PACK, TILE_ROWS, PANELS, DEPTH, SEGMENTS, PASSES, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
     PER_GROUP, DATA, INDEX,
-) = range(MORE, MORE + 30)  # fmt: skip
+) = range(MORE, MORE + 34)  # fmt: skip
 """Places in a record. ``SIZE``: elements of one decoded image; ``PRODUCTS``: where a `product.Record` for each image
 and group stands.
+
+From ``TILES`` on: a 1x1 window's columns are packed tile by tile, where it is not 0; ``CHANNELS``: the address of each
+group's terms, see `packing.Lines`; exponents and norms are places in the room.
 
 From ``PACK`` on: weights that are read in every run, where ``INDEX`` is not 0; ``VALUES`` to ``PASS_NORMS`` are
 places in the room.
 """
 
+NO_TERMS = np.empty(0, np.int64)
+
+COLUMNS = "column_values", "column_exponents", "column_norms"
+
 PRODUCTS_PER_NS = 20.0
 ELEMENTS_PER_NS = 2.0
 WEIGHTS_PER_NS = 0.5
 """What one thread does, to share work in pieces that pay."""
-
-
-@compiled(inner=True)
-def _decode_lines(kernels, x, image, first, last, pitch, values, exponents):
-    """Channels first .. last - 1 of a 1x1 window's image: as `packing.decode_planes` does a matrix."""
-    inner, height, width = x.shape[2:]
-    steps = x.strides
-    size = height * width
-    lines = np.zeros(size + SEGMENT, np.uint16)  # whole vectors
-    for p in range(first, last):
-        source = x.ctypes.data + image * steps[0] + p // inner * steps[1] + p % inner * steps[2]
-        row, halves = p * pitch, lines.ctypes.data
-        if height == 1 or steps[3] == 2 * width:
-            copy_bytes(halves, source, 2 * size)
-        else:
-            copy_lines(halves, 2 * width, source, steps[3], height, 2 * width)
-        to, least = values.ctypes.data + 4 * row, exponents.ctypes.data + row
-        if call_decode_tiles(kernels[DECODE_TILES], halves, size, to, least):
-            exponents[row + size : row + pitch] = ALL_ZERO
-            call_decode_columns(kernels[DECODE_COLUMNS], halves, size, to, least)
-            call_least(kernels[LEAST], least, size)
-        values[row + size : row + pitch] = 0
 
 
 @compiled(inner=True)
@@ -140,14 +120,31 @@ def _decode(n, first, last, values, exponents):
     for image in range(first if images > 1 else 0, last if images > 1 else 1):
         c0, c1 = (0, channels) if images > 1 else (first, last)
         v, e = values[image * size : (image + 1) * size], exponents[image * size : (image + 1) * size]
-        if n[PLANAR]:
-            _decode_planes(kernels, n, x, image, c0, c1, v, e)
-        else:
-            _decode_lines(kernels, x, image, c0, c1, n[PITCH], v, e)
+        _decode_planes(kernels, n, x, image, c0, c1, v, e)
         if c1 == channels:
-            values_read = channels * (n[PHASES_Y] * n[PHASES_X] * n[PLANE] if n[PLANAR] else n[PITCH])
+            values_read = channels * n[PHASES_Y] * n[PHASES_X] * n[PLANE]
             v[values_read:] = 0
             e[values_read:] = ALL_ZERO
+
+
+@compiled(inner=True)
+def _pack(n, first, last, room):
+    """Units of the first phase, where the window is 1x1: tiles of columns of each image and group."""
+    x = halves_of(n, SOURCE)
+    tiles, depth, parts = n[TILES], n[DEPTH], n[GROUPS]
+    values, exponents, norms = 4 * tiles * depth * n[TILE], tiles * (depth + EXTRA), 4 * tiles * n[SEGMENTS]
+    while first < last:
+        part, tile = first // tiles, first % tiles
+        end = min(tiles, tile + last - first)
+        source = x.ctypes.data + part // parts * x.strides[0]
+        channels = n[CHANNELS] + 8 * depth * (part % parts)
+        lines = Lines(source, channels, depth, x.shape[3] * x.shape[4], x.shape[4], x.strides[3])
+        into = PackedTiles(
+            room + part * values, room + n[PACKED_EXPONENTS] + part * exponents, room + n[PACKED_NORMS] + part * norms,
+            n[TILE], n[SEGMENTS],
+        )  # fmt: skip
+        pack_tiles(n[KERNELS], lines, into, tile, end)
+        first += end - tile
 
 
 @compiled(inner=True)
@@ -187,7 +184,9 @@ def body(record, phase, first, last, room):
     images = n[SOURCE + 1]
     values = carray(pointer(room), (images * n[SIZE],), np.float32)
     exponents = carray(pointer(room + 4 * images * n[SIZE]), (images * n[SIZE],), np.uint8)
-    if phase == 0:
+    if phase == 0 and n[TILES] != 0:
+        _pack(n, first, last, room)
+    elif phase == 0:
         _decode(n, first, last, values, exponents)
     elif n[INDEX] != 0 and phase == 1:
         _read(n, first, last, room)
@@ -223,26 +222,33 @@ def job(
     if not (_unbroken(x) and _unbroken(out)):
         return None
     channels, tile = x.shape[1] * x.shape[2], use.shape.columns
-    if planes is None:
-        pitch, plane, elements = pitch_of(oh * ow), 0, channels * pitch_of(oh * ow)
-        extent, phases, lines = oh * ow, (1, 1), 1
-        line = out.strides[3] == 2 * ow or oh == 1
-        place = (oh * ow, oh * ow, 1) if line else (ow, ow, oh)
-    else:
-        pitch, plane, elements, phases, lines = planes.pitch, planes.plane, planes.size, planes.phases, planes.height
-        extent, place = (oh - 1) * pitch + ow, (pitch, ow, oh)
-    size = align(elements + tile, 64)
     panels, depth = ceil_div(per_group, use.shape.rows), offsets.shape[1]
-    cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
-    tiles, blocks = matrix.blocks_of(use, panels, extent, ceil_div(pieces_for(cost * images * groups), images * groups))
     segments, passes = ceil_div(depth, SEGMENT), ceil_div(depth, PASS_DEPTH)
+    if planes is None:
+        extent = oh * ow
+        place = (extent, extent, 1) if out.strides[3] == 2 * ow or oh == 1 else (ow, ow, oh)
+        tiles, units, elements, terms = ceil_div(extent, tile), images * groups, depth * extent, _terms(x, offsets)
+        columns = 4 * tiles * depth * tile, tiles * (depth + EXTRA), 4 * tiles * segments
+        geometry = (0,) * (SIZE - STRIDE_Y + 1)
+    else:
+        extent, place = (oh - 1) * planes.pitch + ow, (planes.pitch, ow, oh)
+        tiles, units, elements, terms = 0, images, planes.size, NO_TERMS
+        size = align(elements + tile, 64)
+        columns = 4 * size, size, 0
+        pads = window.pads
+        geometry = *window.strides, pads[1], pads[0], *planes.phases, planes.height, planes.pitch, planes.plane, size
+    at, room = matrix.places_of(columns, units)
+    cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
+    blocked, blocks = matrix.blocks_of(
+        use, panels, extent, ceil_div(pieces_for(cost * images * groups), images * groups)
+    )
     if isinstance(rows, WindowPlaces):
-        where, room = matrix.places_of(matrix.panel_bytes(depth, use.shape.rows), groups * panels, 5 * images * size)
+        where, room = matrix.places_of(matrix.panel_bytes(depth, use.shape.rows), groups * panels, room)
         read = address_of(rows.data), address_of(rows.index)
     else:
-        where, room, read = tuple(map(address_of, rows)), 5 * images * size, (0, 0)
+        where, read = tuple(map(address_of, rows)), (0, 0)
     common = ProductRecord(
-        **matrix.numbers_of(use, tiles, finish), panels=panels, depth=depth, extent=extent, row_starts=per_group,
+        **matrix.numbers_of(use, blocked, finish), panels=panels, depth=depth, extent=extent, row_starts=per_group,
         channels=per_group, plane=out.strides[2], line=out.strides[3], pitch=place[0], width=place[1], height=place[2],
         rows_in_room=isinstance(rows, WindowPlaces), columns_in_room=1,
     )  # fmt: skip
@@ -251,30 +257,37 @@ def job(
         [
             common._replace(
                 **{name: begin + g * step for name, begin, step in zip(PackedRows._fields, where, each)},
-                column_values=4 * image * size,
-                column_exponents=4 * images * size + image * size,
+                **{name: begin + unit * step for name, begin, step in zip(COLUMNS, at, columns) if step},
                 offsets=address_of(offsets) + 8 * g * depth,
                 row_start=address_of(start) + 8 * g * per_group,
                 out=address_of(out) + image * out.strides[0] + g * out.strides[1],
             )
             for image in range(images)
             for g in range(groups)
+            for unit in [image * (units // images) + g % (units // images)]
         ],
         np.int64,
     )
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
-        planes is not None, *window.strides, window.pads[1], window.pads[0], *phases, lines, pitch, plane, size,
-        tile, product.address(), address_of(products), products.strides[0], blocks,
+        *geometry, tile, tiles, groups, *at[1:], address_of(terms),
+        product.address(), address_of(products), products.strides[0], blocks,
         packing.address(), use.shape.rows, panels, depth, segments, passes, *where, per_group, *read,
     )  # fmt: skip
-    units = channels if images == 1 else images
-    parts = [Phase(units, elements * images / units / ELEMENTS_PER_NS)]
+    count = units * tiles or (channels if images == 1 else images)
+    parts = [Phase(count, elements * units / count / ELEMENTS_PER_NS)]
     if isinstance(rows, WindowPlaces):
         parts.append(Phase(groups * panels, depth * use.shape.rows / WEIGHTS_PER_NS))
     parts.append(Phase(images * groups * blocks, cost / blocks))
-    image = np.concatenate([record[SOURCE:OTHER], record[PLANAR:MULTIPLY]]).tobytes()
-    return CompiledJob(body, record, tuple(parts), room, (x, out, rows, start, offsets, products, finish, use), image)
+    image = np.concatenate([record[SOURCE:OTHER], record[STRIDE_Y:CHANNELS]]).tobytes() + terms.tobytes()
+    buffers = x, out, rows, start, offsets, terms, products, finish, use
+    return CompiledJob(body, record, tuple(parts), room, buffers, image)
+
+
+def _terms(x: np.ndarray, channels: np.ndarray) -> np.ndarray:
+    """Places of channels of an image, in halfwords: x (images, groups, channels, H, W) in whatever groups."""
+    group, inner = np.divmod(channels, x.shape[2])
+    return np.asarray((group * x.strides[1] + inner * x.strides[2]) // 2, np.int64)
 
 
 def _unbroken(x: np.ndarray) -> bool:

@@ -86,16 +86,14 @@ def job(
     """A convolution without padding and strides whose weights are the columns of the product: x (1, groups, channels,
     H, W) halfwords, in whatever groups, ``kernel`` its window's height and width, out (1, 1, outputs, OH, OW), the
     kernels' tile one row high."""
-    pixels, depth, outputs = out.shape[3] * out.shape[4], terms.offsets.size, terms.extent
+    pixels, depth, outputs = out.shape[3] * out.shape[4], columns.values.shape[1], terms.extent
     cost = pixels * depth * outputs / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
     places, room = matrix.places_of((2 * depth, 2 * outputs, *matrix.panel_bytes(depth, 1)), pixels)
-    values, exponents = map(address_of, columns)
     numbers = ProductRecord(
         **matrix.numbers_of(use, tiles, finish), **matrix.start_numbers(matrix.NO_START, start),
         **dict(zip(PackedRows._fields, places[2:])), panels=pixels, depth=depth, extent=outputs, rows_in_room=1,
-        column_values=values + 4 * terms.base, column_exponents=exponents + terms.base,
-        offsets=address_of(terms.offsets), out=places[1], channels=pixels, plane=2 * outputs, line=2 * outputs,
+        **matrix.columns_numbers(columns), out=places[1], channels=pixels, plane=2 * outputs, line=2 * outputs,
         pitch=outputs, width=outputs, height=1, out_in_room=1,
     )  # fmt: skip
     multiply = np.array(numbers, np.int64)

@@ -31,8 +31,7 @@ def mac(
     shape = (x.shape[0], w.shape[1])
     with Workspace() as space:
         rows = matrix.pack_rows(x.view(np.uint16), use, space)
-        columns, pitch = matrix.decode_matrix(w.view(np.uint16)[:, None], use, space)
-        terms = matrix.Terms(np.arange(x.shape[1], dtype=np.int64) * pitch, 0, shape[1])
+        columns, terms = matrix.pack_columns(w.view(np.uint16)[:, None], np.arange(len(w)), use, space)
         product = matrix.MatrixProduct(rows, terms, use, column_start=start, finish=finish or matrix.Finish())
         if finish is None:
             sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))

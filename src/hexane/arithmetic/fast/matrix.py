@@ -11,8 +11,7 @@ from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.elementwise import NO_TABLE
 from hexane.arithmetic.fast.jobs import address_of, double_number, table_numbers
-from hexane.arithmetic.fast.planes import pitch_of
-from hexane.arithmetic.fast.product_record import Columns, PackedRows, ProductRecord, Terms, Tiles
+from hexane.arithmetic.fast.product_record import EXTRA, Columns, PackedRows, ProductRecord, Terms, Tiles
 from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import pieces_of, share
@@ -57,7 +56,7 @@ def pack_rows(x: np.ndarray, kernels: VectorKernels, space: Room) -> PackedRows:
     rows = kernels.shape.rows
     panels = ceil_div(m, rows)
     values = space.empty((panels, depth, rows), np.float32)
-    exponents = space.empty((panels, depth + 16), np.uint8)
+    exponents = space.empty((panels, depth + EXTRA), np.uint8)
     norms = np.empty((panels, ceil_div(depth, SEGMENT)), np.float32)
     passes = np.empty((panels, ceil_div(depth, DEPTH)), np.uint8)
     pass_norms = np.empty(passes.shape, np.float32)
@@ -73,25 +72,25 @@ def pack_rows(x: np.ndarray, kernels: VectorKernels, space: Room) -> PackedRows:
     return packed
 
 
-def decode_matrix(x: np.ndarray, kernels: VectorKernels, space: Room) -> tuple[Columns, int]:
-    """Halfwords (K, H, W) as the vector operand, a row for each k, and its row pitch.
+def pack_columns(x: np.ndarray, planes: np.ndarray, kernels: VectorKernels, space: Room) -> tuple[Columns, Terms]:
+    """Halfwords (P, H, W) as the vector operand, packed: term k is plane planes[k]."""
+    source, columns, depth = _lines(x), kernels.shape.columns, planes.size
+    extent = x.shape[1] * x.shape[2]
+    tiles, segments = ceil_div(extent, columns), ceil_div(depth, SEGMENT)
+    values = space.empty((tiles, depth, columns), np.float32)
+    exponents = space.empty((tiles, depth + EXTRA), np.uint8)
+    packed = Columns(values, exponents, np.empty((tiles, segments), np.float32))
+    offsets = planes * (source.strides[0] // source.itemsize)
+    width = extent if x.shape[1] == 1 else x.shape[2]
+    lines = packing.Lines(address_of(source), address_of(offsets), depth, extent, width, source.strides[1])
+    at = [address_of(part) for part in packed]
+    into = packing.PackedTiles(at[0], at[1], at[2], columns, segments)
 
-    For tiles that start at multiples of their width.
-    """
-    height, width = x.shape[0], x.shape[1] * x.shape[2]
-    pitch, tile = pitch_of(width), kernels.shape.columns
-    values = space.empty(height * pitch + tile, np.int32)
-    exponents = space.empty(height * pitch + tile, np.uint8)
-    values[height * pitch :] = 0
-    planes = _lines(x)
-    share(
-        lambda first, last: packing.decode_planes(
-            kernels.addresses, planes, first, last, 0, pitch, x.shape[2], pitch, values, exponents
-        ),
-        height,
-        max(1, (1 << 18) // width),
-    )
-    return Columns(values.view(np.float32), exponents), pitch
+    def work(first: int, last: int, _workspace: object = (source, offsets, packed)) -> None:
+        packing.run_tiles(address_of(kernels.addresses), lines, into, first, last)
+
+    share(work, tiles, max(1, (1 << 18) // (depth * columns)))
+    return packed, Terms(NO_START, 0, extent)
 
 
 def _lines(x: np.ndarray) -> np.ndarray:
@@ -111,7 +110,7 @@ def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch:
     values, exponents = columns.values.view(np.int32), columns.exponents
     share(
         lambda first, last: packing.decode_planes(
-            kernels.addresses, source, first, last, base, plane, pitch, 0, values, exponents
+            kernels.addresses, source, first, last, base, plane, pitch, values, exponents
         ),
         source.shape[0],
         max(1, (1 << 18) // (source.shape[1] * source.shape[2])),
@@ -189,10 +188,7 @@ class MatrixProduct:
         self._run(columns, {**target, "channels": raw.shape[0]}, (raw, overflow))
 
     def _run(self, columns: Columns, target: dict[str, int], out: object) -> None:
-        values, exponents = map(address_of, columns)
-        numbers = self._record._replace(
-            column_values=values + 4 * self._base, column_exponents=exponents + self._base, **target
-        )
+        numbers = self._record._replace(**columns_numbers(columns, self._base), **target)
         record, body = np.array(numbers, np.int64), product.address()
 
         def work(first: int, last: int, _workspace: object = (out, columns, self._held)) -> None:
@@ -226,10 +222,20 @@ def rows_numbers(rows: PackedRows) -> dict[str, int]:
     }
 
 
+def columns_numbers(columns: Columns, base: int = 0) -> dict[str, int]:
+    """Fields of a `product.Record`: the vector operand, from column 0 on."""
+    values, exponents, norms = map(address_of, columns)
+    return {
+        "column_values": values + 4 * base,
+        "column_exponents": exponents + base,
+        "column_norms": norms if columns.norms.size else 0,
+    }
+
+
 def panel_bytes(depth: int, rows: int) -> tuple[int, ...]:
     """Bytes of a panel of the broadcast operand, in the order of `Rows`."""
     segments, passes = ceil_div(depth, SEGMENT), ceil_div(depth, DEPTH)
-    return 4 * depth * rows, depth + 16, 4 * segments, passes, 4 * passes
+    return 4 * depth * rows, depth + EXTRA, 4 * segments, passes, 4 * passes
 
 
 def places_of(each: Sequence[int], count: int, begin: int = 0) -> tuple[tuple[int, ...], int]:

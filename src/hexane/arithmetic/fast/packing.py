@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -11,12 +12,12 @@ from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
     DECODE_ROWS,
     INTERLEAVE,
-    LEAST,
+    PACK_COLUMNS,
     byte_at,
     call_decode_columns,
     call_decode_rows,
-    call_least,
     call_pack,
+    call_pack_columns,
     call_three,
     copy_bytes,
     float_at,
@@ -26,13 +27,15 @@ from hexane.arithmetic.fast.call import (
     put_half,
 )
 from hexane.arithmetic.fast.compiled import callback, compiled, hold
+from hexane.arithmetic.fast.product_record import EXTRA
+from hexane.arithmetic.fast.results import copy_lines
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
 
 def _pack_rows(kernels, x, m, depth, rows, first, last, a, exponents, norms, passes, pass_norms):
     """Panels first .. last - 1 of the broadcast operand; all but extents and panels are addresses.
 
-    x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, K, rows). exponents: uint8 (panels, K + 16), the
+    x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, K, rows). exponents: uint8 (panels, K + EXTRA), the
     smallest biased exponent of the non-zero values of the rows, subnormals as 1. norms: float32 (panels, segments), the
     largest norm of a row. passes: uint8 (panels, passes), the least exponent of a pass, 0 where some k of it is all
     zero. pass_norms: float32 (panels, passes).
@@ -43,8 +46,8 @@ def _pack_rows(kernels, x, m, depth, rows, first, last, a, exponents, norms, pas
     decoded = np.int64(memory.ctypes.data)
     rest = decoded + 4 * rows * ROW_PITCH
     for panel in range(first, last):
-        least, bounds = exponents + panel * (depth + 16), norms + 4 * panel * segments
-        for k in range(depth + 16):
+        least, bounds = exponents + panel * (depth + EXTRA), norms + 4 * panel * segments
+        for k in range(depth + EXTRA):
             put_byte(least + k, np.uint8(ALL_ZERO))
         for s in range(segments):
             put_float(bounds + 4 * s, np.float32(0))
@@ -107,18 +110,15 @@ def run(
         types.int64,
         types.int64,
         types.int64,
-        types.int64,
         types.int32[::1],
         types.uint8[::1],
     )
 )
-def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, exponents):
+def decode_planes(kernels, x, first, last, base, plane, pitch, out, exponents):
     """Planes first .. last - 1 of the vector operand: x[p, y, :] goes to base + p * plane + y * pitch.
 
     x: uint16, lines without gaps. out: int32 bit patterns of float32, moved one step away from zero. exponents: uint8,
-    biased, subnormals as 1, `ALL_ZERO` for zero. If `matrix` is not 0, a plane is one row of so many places, the rest
-    of which is filled with zeros, and tiles start at multiples of their width: the first place of each gets the least
-    exponent of the tile. Otherwise `window_minimum` has to be called.
+    biased, subnormals as 1, `ALL_ZERO` for zero; `window_minimum` has to be called.
     """
     height, width = x.shape[1:]
     together = x.strides[1] == 2 * width and pitch == width
@@ -132,12 +132,86 @@ def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, expo
                 out.ctypes.data + 4 * place,
                 exponents.ctypes.data + place,
             )
-        if matrix:
-            row = base + p * plane
-            for i in range(row + height * width, row + matrix):
-                out[i] = 0
-                exponents[i] = ALL_ZERO
-            call_least(kernels[LEAST], exponents.ctypes.data + row, height * width)
+
+
+class Lines(NamedTuple):
+    """A matrix of halfwords as numbers: column j of term k stands offsets[k] (int64) halfwords behind the source, and
+    there in lines of `width` that are `pitch` bytes apart."""
+
+    source: int
+    offsets: int
+    terms: int
+    extent: int
+    width: int
+    pitch: int
+
+
+class PackedTiles(NamedTuple):
+    """Addresses of packed columns, see `product_record.Columns`, the width of a tile, and the segments of its terms."""
+
+    values: int
+    exponents: int
+    norms: int
+    columns: int
+    segments: int
+
+
+@compiled(inner=True)
+def _pack_tile(kernels, source, offsets, terms, into, tile):
+    """One tile, whose columns stand side by side."""
+    call_pack_columns(
+        long_at(kernels + 8 * PACK_COLUMNS), source, offsets, terms,
+        into.values + 4 * tile * terms * into.columns, into.exponents + tile * (terms + EXTRA),
+        into.norms + 4 * tile * into.segments,
+    )  # fmt: skip
+
+
+@compiled(inner=True)
+def _pack_gaps(kernels, lines, into, first, last):
+    """Tiles first .. last - 1 by way of a copy without gaps, zeros behind the last column."""
+    apart = (last - first) * into.columns
+    begin, end = first * into.columns, min(lines.extent, last * into.columns)
+    halves, places = np.zeros((lines.terms, apart), np.uint16), np.arange(lines.terms) * apart
+    at = np.int64(halves.ctypes.data)
+    for k in range(lines.terms):
+        term, j = lines.source + 2 * long_at(lines.offsets + 8 * k), begin
+        while j < end:
+            y, x = j // lines.width, j % lines.width
+            run = min(lines.width - x, end - j)
+            count = (end - j) // run if run == lines.width else 1
+            to = at + 2 * (k * apart + j - begin)
+            copy_lines(to, 2 * lines.width, term + y * lines.pitch + 2 * x, lines.pitch, count, 2 * run)
+            j += count * run
+    for tile in range(first, last):
+        source = at + 2 * (tile - first) * into.columns
+        _pack_tile(kernels, source, np.int64(places.ctypes.data), lines.terms, into, tile)
+    hold(halves)
+    hold(places)
+
+
+@compiled(inner=True)
+def pack_tiles(kernels, lines, into, first, last):
+    """Tiles first .. last - 1 of the vector operand."""
+    tile = first
+    if lines.width >= lines.extent or lines.pitch == 2 * lines.width:
+        while tile < min(last, lines.extent // into.columns):
+            _pack_tile(kernels, lines.source + 2 * tile * into.columns, lines.offsets, lines.terms, into, tile)
+            tile += 1
+    most = max(1, GAPS // (lines.terms * into.columns))
+    while tile < last:
+        end = min(last, tile + most)
+        _pack_gaps(kernels, lines, into, tile, end)
+        tile = end
+
+
+GAPS = 1 << 17
+"""Halfwords that are copied at a time: they stay in the second-level cache."""
+
+
+@compiled()
+def run_tiles(kernels, lines, into, first, last):
+    """The same from Python."""
+    pack_tiles(kernels, lines, into, first, last)
 
 
 CHUNK = 1 << 12

@@ -1,9 +1,9 @@
 """The blocked product on the vector code: which k need what, flushing, the sums at risk, and the way to fp16.
 
-Both operands are read through one picture: the broadcast operand lies packed in panels of rows (`pack_rows`); the
-vector operand is a flat float32 array in which term k of output column j stands at base + offsets[k] + j. A matrix is
-that with offsets k * pitch, an image under a kernel with offsets channel * plane + ky * pitch + kx. So a convolution
-needs no copy of its input per kernel position.
+The broadcast operand lies packed in panels of rows (`packing.pack_rows`), a matrix as the vector operand in tiles of
+columns (`packing.pack_tiles`). An image under a kernel is a flat float32 array in which term k of output column j is at
+base + offsets[k] + j, with offsets channel * plane + ky * pitch + kx: a convolution needs no copy of its input per
+kernel position, and a tile's columns are gathered when they are needed.
 
 A block of tiles takes passes of `DEPTH` terms. In each pass and tile the terms of which none can be dropped run without
 a test, and the accumulators are emptied into integers before a partial sum could leave their range. Bounds (Cauchy and
@@ -18,6 +18,7 @@ compile, and Numba counts references to them, with operations that threads wait 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numba import carray
@@ -139,26 +140,42 @@ def _begin(n, at, panel, column, sums):
     return largest * 2.0**-16
 
 
+class _Entry(NamedTuple):
+    """Addresses of one pass of a tile's columns: values, and the least exponents."""
+
+    values: int
+    least: int
+
+
 @compiled(inner=True)
 def _enter(at, place, k0, n):
-    """Bring one pass of a panel of columns into the cache; gives its norm, and its least exponent, 0 for zeros."""
-    offsets = at.offsets + 8 * k0
-    call_gather(_code(at, GATHER), at.column_values + 4 * place, offsets, n, at.packed, at.packed_norms)
-    for k in range(n):
-        put_byte(at.least + k, byte_at(at.column_exponents + place + long_at(offsets + 8 * k)))
+    """One pass of a tile's columns in the cache, where the norms of its segments are put too; with its norm, and its
+    least exponent, 0 for zeros."""
+    if at.column_norms:
+        tile = place // at.columns
+        entry = _Entry(
+            at.column_values + 4 * at.columns * (tile * at.depth + k0),
+            at.column_exponents + tile * at.exponent_pitch + k0,
+        )
+        squares = at.column_norms + 4 * (tile * at.segments + k0 // SEGMENT)
+    else:
+        entry, squares, offsets = _Entry(at.packed, at.least), at.packed_norms, at.offsets + 8 * k0
+        call_gather(_code(at, GATHER), at.column_values + 4 * place, offsets, n, entry.values, squares)
+        for k in range(n):
+            put_byte(entry.least + k, byte_at(at.column_exponents + place + long_at(offsets + 8 * k)))
     smallest, largest = np.uint8(255), np.uint8(0)
-    for e in carray(pointer(at.least), (n,), np.uint8):  # by itself, because it becomes vectors
+    for e in carray(pointer(entry.least), (n,), np.uint8):  # by itself, because it becomes vectors
         smallest, largest = min(smallest, e), max(largest, e)
     whole = np.float32(0)
     for s in range(-(-n // SEGMENT)):
-        square = float_at(at.packed_norms + 4 * s)
+        square = float_at(squares + 4 * s)
         whole += square
         put_float(at.packed_norms + 4 * s, np.sqrt(square))
-    return np.sqrt(whole), np.int64(0) if largest >= ALL_ZERO else np.int64(smallest)
+    return entry, np.sqrt(whole), np.int64(0) if largest >= ALL_ZERO else np.int64(smallest)
 
 
 @compiled(inner=True)
-def _add(at, panel, slot, k0, n, c, widened):
+def _add(at, entry, panel, slot, k0, n, c, widened):
     """A pass of n terms from k0 on, for one tile; no sum may leave 32 bits on the way.
 
     In float32 as long as the bound of a partial sum allows, then in float64, half of the columns at a time. Each term
@@ -181,12 +198,12 @@ def _add(at, panel, slot, k0, n, c, widened):
             s += 1
         k = begin * SEGMENT
         count = min(s * SEGMENT, n) - k
-        counts = call_split(_code(at, SPLIT), exponents, at.least, k, count, at.plain, at.tested)
+        counts = call_split(_code(at, SPLIT), exponents, entry.least, k, count, at.plain, at.tested)
         plain, tested = counts & 0xFFFFFFFF, counts >> 32
         if not wide:
-            call_mac(_code(at, MAC32), a, t, at.packed, at.plain, plain, at.tested, tested, c, at.columns)
+            call_mac(_code(at, MAC32), a, t, entry.values, at.plain, plain, at.tested, tested, c, at.columns)
             continue
-        widened = _widen(at, widened, n)
+        widened = _widen(at, entry, widened, n)
         call_three(_code(at, WIDEN_ROWS), a, n * at.rows, at.wide_rows)
         call_three(_code(at, WIDEN_ROWS), t, n * at.rows, at.wide_limits)
         for half in range(2):
@@ -235,18 +252,18 @@ def _any_open(at, met):
 
 
 @compiled(inline="always")
-def _widen(at, widened, end):
+def _widen(at, entry, widened, end):
     """Make the columns of the terms up to `end` of a pass float64, of which `widened` are; gives how many are then."""
     if widened < end:
         first = widened * at.columns
         call_three(
-            _code(at, WIDEN_COLUMNS), at.packed + 4 * first, end * at.columns - first, at.wide_columns + 8 * first
+            _code(at, WIDEN_COLUMNS), entry.values + 4 * first, end * at.columns - first, at.wide_columns + 8 * first
         )
     return max(widened, end)
 
 
 @compiled(inner=True)
-def _follow(at, panel, slot, k0, count, own, met, widened):
+def _follow(at, entry, panel, slot, k0, count, own, met, widened):
     """As `_add` for a whole pass, in order, for sums that may reach the limit, as long as one of them has not.
 
     met: per sum 0, or the sign with which it met the limit; such a sum means nothing. The thresholds stand in `slot`.
@@ -255,12 +272,12 @@ def _follow(at, panel, slot, k0, count, own, met, widened):
     a = at.values + 4 * at.rows * (panel * at.depth + k0)
     t = at.limits + 4 * at.rows * slot * DEPTH
     exponents = at.exponents + panel * at.exponent_pitch + k0
-    tested = call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32
+    tested = call_split(_code(at, SPLIT), exponents, entry.least, 0, count, at.plain, at.tested) >> 32
     k, end = np.int64(0), np.int64(0)
     while k < count and _any_open(at, met):
         end = min(2 * k + SEGMENT, count)
         row, size = 4 * k * at.rows, (end - k) * at.rows
-        widened = _widen(at, widened, end)
+        widened = _widen(at, entry, widened, end)
         call_three(_code(at, SCALE_ROWS), a + row, size, at.wide_rows)
         if tested:
             call_three(_code(at, WIDEN_ROWS), t + row, size, at.wide_limits)
@@ -328,7 +345,7 @@ def _put(n, at, out, p, column, own, met, risky):
 
 
 @compiled(inner=True, forceinline=True)  # else all of `at` goes over the stack for each tile
-def _finish(n, at, out, panel, column, slot, k0, count, c, listed, small):
+def _finish(n, at, entry, out, panel, column, slot, k0, count, c, listed, small):
     """The terms from k0 on of a tile, which are its last, and its results to where they belong.
 
     Its sums, at address `c`, can neither leave float32 on the way nor reach the limit. listed: whether there may be
@@ -337,7 +354,7 @@ def _finish(n, at, out, panel, column, slot, k0, count, c, listed, small):
     plain, n_plain, n_tested = at.every, np.int64(count), np.int64(0)
     if listed:
         exponents = at.exponents + panel * at.exponent_pitch + k0
-        counts = call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested)
+        counts = call_split(_code(at, SPLIT), exponents, entry.least, 0, count, at.plain, at.tested)
         plain, n_plain, n_tested = at.plain, counts & 0xFFFFFFFF, counts >> 32
     columns, first_row, y = min(at.columns, n[EXTENT] - column), panel * at.rows, column // n[PITCH]
     x = column - y * n[PITCH]
@@ -349,7 +366,7 @@ def _finish(n, at, out, panel, column, slot, k0, count, c, listed, small):
     code = _code(at, MAC_ROWS_SMALL if small else MAC_ROWS)
     call_mac_rows(
         code, at.values + 4 * at.rows * (panel * at.depth + k0), at.limits + 4 * at.rows * slot * DEPTH,
-        at.packed, plain, n_plain, at.tested, n_tested, c, at.columns, where, min(at.rows, n[CHANNELS] - first_row),
+        entry.values, plain, n_plain, at.tested, n_tested, c, at.columns, where, min(at.rows, n[CHANNELS] - first_row),
         apart, lowest, cap,
     )  # fmt: skip
     if not in_line:
@@ -376,7 +393,7 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
         for p in range(p0, p1):
             put_byte(at.have_limits + p - p0, np.uint8(0))
         for q in range(across):
-            norm, smallest = _enter(at, j0 + q * at.columns, k0, count)
+            entry, norm, smallest = _enter(at, j0 + q * at.columns, k0, count)
             widened = count - count  # no constant: that would be compiled for by itself
             for p in range(p0, p1):
                 slot, at_pass = (p - p0) * n[TILE_ACROSS] + q, p * passes + k0 // DEPTH
@@ -404,15 +421,17 @@ def _block(n, at, out, p0, p1, j0, across, in_room):
                     call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
                     put_byte(at.have_limits + p - p0, np.uint8(1))
                 if followed:
-                    widened = _follow(at, p, p - p0, k0, count, c, met, widened)
+                    widened = _follow(at, entry, p, p - p0, k0, count, c, met, widened)
                 elif direct:
                     begin = begin if once else c
-                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, begin, listed, bound < SMALL_SUM)
+                    _finish(
+                        n, at, entry, out, p, j0 + q * at.columns, p - p0, k0, count, begin, listed, bound < SMALL_SUM
+                    )
                     put_double(at.bounds + 8 * slot, DONE)
                 elif near and not listed:
-                    call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)
+                    call_mac(_code(at, MAC32), a, 0, entry.values, at.every, count, 0, 0, c, at.columns)
                 else:
-                    widened = _add(at, p, p - p0, k0, count, c, widened)
+                    widened = _add(at, entry, p, p - p0, k0, count, c, widened)
 
 
 def _multiply(record, phase, first, last, room):

@@ -21,14 +21,23 @@ class PackedRows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The vector operand: flat float32, and the least exponent (uint8) within one tile's width from every place on."""
+    """The vector operand: flat float32, and the least exponent (uint8) within one tile's width from every place on.
+
+    With norms it is packed: tile by tile the terms, each of a tile's width; for each term the least exponent of the
+    tile, `EXTRA` more from tile to tile; the largest sum of squares of a column in each segment (`vector_gather`).
+    """
 
     values: np.ndarray
     exponents: np.ndarray
+    norms: np.ndarray = np.empty(0, np.float32)
+
+
+EXTRA = 16
+"""Exponents behind those of a tile's or panel's terms, because whole vectors are read."""
 
 
 class Terms(NamedTuple):
-    """Term k of column j stands at base + offsets[k] + j; columns 0 .. extent - 1 are wanted."""
+    """Term k of column j stands at base + offsets[k] + j, if columns are not packed; 0 .. extent - 1 are wanted."""
 
     offsets: np.ndarray
     base: int
@@ -64,7 +73,8 @@ class ProductRecord(NamedTuple):
     """These five are `Rows`; they stand behind each other as there."""
     column_values: int = 0
     column_exponents: int = 0
-    """`Columns`, from the term of column 0 that has offset 0 on."""
+    column_norms: int = 0
+    """`Columns`, from the term of column 0 that has offset 0 on; without norms they are not packed."""
     offsets: int = 0
     row_start: int = 0
     row_starts: int = 0
@@ -110,6 +120,7 @@ class _At(NamedTuple):
     depth: int
     column_values: int
     column_exponents: int
+    column_norms: int
     offsets: int
     sums: int
     starts: int
@@ -132,7 +143,7 @@ class _At(NamedTuple):
 
 (
     KERNELS, TILE_ROWS, TILE_COLUMNS, TILE_PANELS, TILE_ACROSS, PANELS, TERMS, EXTENT,
-    VALUES, EXPONENTS, NORMS, PASSES, PASS_NORMS, COLUMN_VALUES, COLUMN_EXPONENTS, OFFSETS,
+    VALUES, EXPONENTS, NORMS, PASSES, PASS_NORMS, COLUMN_VALUES, COLUMN_EXPONENTS, COLUMN_NORMS, OFFSETS,
     ROW_START, ROW_STARTS, COLUMN_START, COLUMN_STARTS, RAW, OVERFLOWED, RAW_PITCH,
     OUT, CHANNELS, PLANE, LINE, PITCH, WIDTH, HEIGHT, SCALE, RELU, TABLE, TABLE_SIZE,
     ROWS_IN_ROOM, COLUMNS_IN_ROOM, OUT_IN_ROOM,
@@ -173,12 +184,13 @@ def _places(n, room, memory):
         columns,
         n[VALUES] + in_room,
         n[EXPONENTS] + in_room,
-        n[TERMS] + 16,
+        n[TERMS] + EXTRA,
         n[NORMS] + in_room,
         -(-n[TERMS] // SEGMENT),
         n[TERMS],
         n[COLUMN_VALUES] + room * n[COLUMNS_IN_ROOM],
         n[COLUMN_EXPONENTS] + room * n[COLUMNS_IN_ROOM],
+        n[COLUMN_NORMS] + room * n[COLUMNS_IN_ROOM] if n[COLUMN_NORMS] else np.int64(0),
         n[OFFSETS],
         sums,
         starts,

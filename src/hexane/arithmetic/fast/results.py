@@ -10,40 +10,30 @@ from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away
 
 
+@compiled(inline="always")
+def _copy_by(size, to, at, n):
+    """n bytes, from the size to twice that, by two copies that overlap: faster than one of unknown size."""
+    copy_bytes(to, at, size)
+    copy_bytes(to + n - size, at + n - size, size)
+
+
 @compiled(inner=True)
 def copy_lines(target, apart, source, pitch, lines, n):
-    """`lines` times n bytes, `apart` bytes from one to the next where they go and `pitch` where they are.
-
-    A call for a copy of unknown size takes longer than two short ones that overlap.
-    """
-    if 8 <= n <= 16:
-        for i in range(lines):
-            to, at = target + i * apart, source + i * pitch
-            copy_bytes(to, at, 8)
-            copy_bytes(to + n - 8, at + n - 8, 8)
-    elif 16 < n <= 32:
-        for i in range(lines):
-            to, at = target + i * apart, source + i * pitch
-            copy_bytes(to, at, 16)
-            copy_bytes(to + n - 16, at + n - 16, 16)
-    elif 32 < n <= 64:
-        for i in range(lines):
-            to, at = target + i * apart, source + i * pitch
-            copy_bytes(to, at, 32)
-            copy_bytes(to + n - 32, at + n - 32, 32)
-    elif 64 < n <= 128:
-        for i in range(lines):
-            to, at = target + i * apart, source + i * pitch
-            copy_bytes(to, at, 64)
-            copy_bytes(to + n - 64, at + n - 64, 64)
-    elif 128 < n <= 256:
-        for i in range(lines):
-            to, at = target + i * apart, source + i * pitch
-            copy_bytes(to, at, 128)
-            copy_bytes(to + n - 128, at + n - 128, 128)
-    else:
-        for i in range(lines):
-            copy_bytes(target + i * apart, source + i * pitch, n)
+    """`lines` times n bytes, `apart` bytes from one to the next where they go and `pitch` where they are."""
+    for i in range(lines):
+        to, at = target + i * apart, source + i * pitch
+        if n < 8 or n > 256:
+            copy_bytes(to, at, n)
+        elif n <= 16:
+            _copy_by(8, to, at, n)
+        elif n <= 32:
+            _copy_by(16, to, at, n)
+        elif n <= 64:
+            _copy_by(32, to, at, n)
+        elif n <= 128:
+            _copy_by(64, to, at, n)
+        else:
+            _copy_by(128, to, at, n)
 
 
 @compiled(inline="always")

@@ -20,6 +20,7 @@ from llvmlite import ir
 from hexane.arithmetic.fast import (
     vector_depthwise,
     vector_follow,
+    vector_gather,
     vector_operands,
     vector_planar,
     vector_split,
@@ -29,11 +30,9 @@ from hexane.arithmetic.fast.vector_parts import (
     I32,
     I64,
     MAGIC32,
-    SEGMENT,
     VOID,
     VectorShape,
     close,
-    constant,
     finished,
     load,
     loop,
@@ -205,50 +204,6 @@ class _Builder:
         return builder.trunc(builder.bitcast(value, ir.VectorType(I64, self.lanes)), integers)
 
 
-def build_gather(module: ir.Module, shape: VectorShape) -> None:
-    """gather(source, offsets, n, packed, norms): `columns` floats at every offset, one after the other.
-
-    norms[s] is the largest sum of squares that a column has over segment s of `SEGMENT` k. n > 0.
-    """
-    f32 = ir.FloatType()
-    vector = ir.VectorType(f32, shape.lanes)
-    pointers = f32.as_pointer()
-    kind = ir.FunctionType(VOID, [pointers, I64.as_pointer(), I64, pointers, pointers])
-    function = ir.Function(module, kind, "gather")
-    source, offsets, n, packed, norms = function.args
-    fma = module.declare_intrinsic(f"llvm.fma.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 3))
-    largest = module.declare_intrinsic(f"llvm.maxnum.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 2))
-    across = module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{shape.lanes}f32", (), ir.FunctionType(f32, [vector]))
-
-    outer, s = loop(function, function.append_basic_block(), n, SEGMENT)
-    remaining = outer.sub(n, s)
-    full = ir.Constant(I64, SEGMENT)
-    count = outer.select(outer.icmp_signed("<", remaining, full), remaining, full)
-    before = outer.block
-    inner, i = loop(function, before, count, 1)
-    squares = [inner.phi(vector) for _ in range(shape.vectors)]
-    k = inner.add(s, i)
-    start = inner.gep(source, [load(inner, inner.gep(offsets, [k]), 8)])
-    row = inner.mul(k, ir.Constant(I64, shape.columns))
-    ends = []
-    for v, square in enumerate(squares):
-        value = load(inner, vector_pointer(inner, start, ir.Constant(I64, v * shape.lanes), vector), 4)
-        place = vector_pointer(inner, packed, inner.add(row, ir.Constant(I64, v * shape.lanes)), vector)
-        inner.store(value, place).align = 4
-        ends.append(inner.call(fma, [value, value, square]))
-    outer, end = close(inner, i, count, 1)
-    for square, value in zip(squares, ends, strict=True):
-        square.add_incoming(constant(vector, 0.0), before)
-        square.add_incoming(value, end)
-    total = ends[0]
-    for value in ends[1:]:
-        total = outer.call(largest, [total, value], fastmath=("nnan",))
-    norm = outer.call(across, [total], fastmath=("nnan",))
-    outer.store(norm, outer.gep(norms, [outer.sdiv(s, full)]))
-    builder, _ = close(outer, s, n, SEGMENT)
-    builder.ret_void()
-
-
 def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> tuple[ir.Value, ir.Value]:
     """Limits for `finished`, from two int64."""
     return (
@@ -285,7 +240,7 @@ FUNCTIONS = (
     "decode_rows",
     "decode_columns",
     "thresholds",
-    "least",
+    "pack_columns",
     "interleave",
     "transform_input",
     "transform_kernel",
@@ -303,7 +258,6 @@ FUNCTIONS = (
     "scale_rows",
     "depthwise_halves",
     "mac_rows_small",
-    "decode_tiles",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -317,14 +271,12 @@ def build_module(shape: VectorShape) -> ir.Module:
     _Builder(module, "mac_rows_small", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows(small=True)
     vector_follow.build(module, shape, "follow", test=True)
     vector_follow.build(module, shape, "follow_all", test=False)
-    build_gather(module, shape)
+    vector_gather.build(module, shape)
     vector_split.build(module, shape)
     build_halves(module, shape)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)
-    vector_operands.build_decode_tiles(module, shape)
     vector_operands.build_thresholds(module, shape)
-    vector_operands.build_least(module, shape)
     vector_operands.build_interleave(module, shape)
     vector_operands.build_begin(module, shape)
     vector_operands.build_widen(module, shape, "widen_rows")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from llvmlite import ir
 
 from hexane.arithmetic.fast.vector_parts import (
-    ALL_ZERO,
     I32,
     I64,
     ROW_PITCH,
@@ -23,7 +22,6 @@ from hexane.arithmetic.fast.vector_parts import (
     loop,
     over_line,
     splat,
-    stepped,
     store_lanes,
     vector_pointer,
 )
@@ -59,51 +57,6 @@ def build_decode_columns(module: ir.Module, shape: VectorShape) -> None:
         store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, lanes)), exponents, i, 1, mask)
 
     over_line(function, n, shape, body, again=True)
-
-
-def build_decode_tiles(module: ir.Module, shape: VectorShape) -> None:
-    """decode_tiles(source, n, values, exponents) -> 0: n halfwords to float32, a step from zero, and the least exponent
-    of each tile's width (uint8) at its begin; or something else where there are infinities or NaN: then they mean
-    nothing.
-
-    Whole vectors are read and written. n > 0.
-    """
-    byte, short = ir.IntType(8), ir.IntType(16)
-    arguments = [short.as_pointer(), I64, I32.as_pointer(), byte.as_pointer()]
-    function = ir.Function(module, ir.FunctionType(I64, arguments), "decode_tiles")
-    source, n, values, exponents = function.args
-    vector = ir.VectorType(short, shape.lanes)
-    kind = ir.FunctionType(short, [vector])
-    least = module.declare_intrinsic(f"llvm.vector.reduce.umin.v{shape.lanes}i16", (), kind)
-    largest = module.declare_intrinsic(f"llvm.vector.reduce.umax.v{shape.lanes}i16", (), kind)
-    before = function.append_basic_block()
-    builder, i = loop(function, before, n, shape.columns)
-    most = builder.phi(vector)
-    more, fewest = most, constant(vector, 0xFFFF)
-    for begin in range(0, shape.columns, shape.lanes):
-        place = builder.add(i, ir.Constant(I64, begin))
-        place = builder.select(builder.icmp_signed("<", place, n), place, i)  # the first again, where the line ends
-        halves = load(builder, vector_pointer(builder, source, place, vector), 2)
-        value = stepped(builder, halves) if shape.converts else decoded(builder, halves, step=1)[0]
-        builder.store(value, vector_pointer(builder, values, place, value.type)).align = 4
-        magnitude = builder.and_(halves, constant(vector, 0x7FFF))
-        less = builder.sub(magnitude, constant(vector, 1))  # zero becomes the largest
-        more = builder.select(builder.icmp_unsigned(">", magnitude, more), magnitude, more)
-        fewest = builder.select(builder.icmp_unsigned("<", less, fewest), less, fewest)
-    smallest = builder.add(builder.zext(builder.call(least, [fewest]), I32), ir.Constant(I32, 1))
-    exponent = builder.lshr(smallest, ir.Constant(I32, 10))
-    exponent = builder.select(builder.icmp_unsigned("<", exponent, ir.Constant(I32, 1)), ir.Constant(I32, 1), exponent)
-    none = builder.icmp_unsigned(">", smallest, ir.Constant(I32, 0x7FFF))
-    exponent = builder.select(none, ir.Constant(I32, ALL_ZERO), exponent)
-    builder.store(builder.trunc(exponent, byte), builder.gep(exponents, [i]))
-    builder, end = close(builder, i, n, shape.columns)
-    most.add_incoming(constant(vector, 0), before)
-    most.add_incoming(more, end)
-    if not shape.converts:
-        builder.ret(ir.Constant(I64, 0))
-        return
-    special = builder.icmp_unsigned(">=", builder.call(largest, [more]), ir.Constant(short, 0x7C00))
-    builder.ret(builder.zext(special, I64))
 
 
 def build_decode_rows(module: ir.Module) -> None:
@@ -159,28 +112,6 @@ def build_thresholds(module: ir.Module, shape: VectorShape) -> None:
         builder.store(limit, vector_pointer(builder, limits, i, integers)).align = 4
 
     for_lanes(function, n, shape.lanes, body)
-
-
-def build_least(module: ir.Module, shape: VectorShape) -> None:
-    """least(exponents, n): the first of every `columns` exponents (uint8) becomes the least of them; may read past
-    n."""
-    byte = ir.IntType(8)
-    part = shape.columns & -shape.columns  # vectors of another size than a power of two are slow
-    bytes_ = ir.VectorType(byte, part)
-    function = ir.Function(module, ir.FunctionType(VOID, [byte.as_pointer(), I64]), "least")
-    exponents, n = function.args
-    across = module.declare_intrinsic(f"llvm.vector.reduce.umin.v{part}i8", (), ir.FunctionType(byte, [bytes_]))
-
-    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
-        least = load(builder, vector_pointer(builder, exponents, i, bytes_), 1)
-        for begin in range(part, shape.columns, part):
-            place = builder.add(i, ir.Constant(I64, begin))
-            value = load(builder, vector_pointer(builder, exponents, place, bytes_), 1)
-            least = builder.select(builder.icmp_unsigned("<", value, least), value, least)
-        builder.store(builder.call(across, [least]), builder.gep(exponents, [i]))
-
-    builder = ir.IRBuilder(function.append_basic_block())
-    for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()
 
 
 def build_begin(module: ir.Module, shape: VectorShape) -> None:
