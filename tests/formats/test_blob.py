@@ -5,11 +5,31 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hexane.formats.blob import decode, encode
+from hexane.errors import FormatError
+from hexane.formats.blob import BlobFile, BlobWriter, decode, encode
 from hexane.graph.types import TensorType
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 FP8 = {"fp8e4m3fn": ml_dtypes.float8_e4m3fn, "fp8e5m2": ml_dtypes.float8_e5m2}
+
+
+def test_errors_call_a_file_by_its_name():
+    two = TensorType("fp16", (2,))
+    writer = BlobWriter()
+    first = writer.add(np.ones(2, np.float16), two)
+    whole = writer.to_bytes()
+    record = whole[first:]
+    for content, offset, type_ in (
+        (whole[:10], first, two),
+        (bytes(len(whole)), first, two),
+        (whole, len(whole), two),
+        (whole, first + 1, two),
+        (whole[:first] + record[:8] + bytes([255] * 8) + record[16:], first, two),
+        (whole, first, TensorType("fp16", (3,))),
+    ):
+        with pytest.raises(FormatError) as caught:
+            BlobFile(content, name="layer.bin").read(offset, type_)
+        assert caught.value.where.startswith("layer.bin")
 
 
 def test_bf16_is_rounded_to_nearest_and_ties_to_even():

@@ -27,7 +27,7 @@ from hexane.language.layer_errors import first_to_differ, layer_errors
 from hexane.language.network import PIECE, host_inputs
 from hexane.language.residual import residual_peaks, scale_of
 from hexane.numerics import evaluate
-from hexane.timing.language import decode_rate, token_energy
+from hexane.timing.language import decode_rate, decoding, token_energy
 from language import reference
 
 IDS = np.random.default_rng(7).integers(0, 96, 35).tolist()
@@ -211,6 +211,26 @@ def test_energy_of_a_token_is_that_of_its_products() -> None:
         assert low < value < high
         assert token_energy(chip, 1.0, "int8", 1024)[0] < token_energy(chip, 1.0, "fp16", 1024)[0]
         assert token_energy(chip, 1.0, "fp16", 1024, 64)[0] < token_energy(chip, 1.0, "fp16", 1024)[0]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_energy_of_a_context_is_that_of_its_attention(chip: str) -> None:
+    """Eight heads of 128 as long as all layers together, four queries each: what ``estimate`` counts of the graph."""
+    size, context = 4096**2, 512
+    tokens = round(decoding(chip, size, "fp16", context, 1).cache_bytes / (2 * 2 * 8 * 128))
+    b = GraphBuilder()
+    q = b.input("q", (1, 8, 4, 128), "fp16")
+    k, v = (b.input(name, (1, 8, tokens, 128), "fp16") for name in "kv")
+    b.output(b.matmul(x=b.matmul(x=q, y=k, transpose_y=True), y=v))
+    estimate, idle = hexane.estimate(b.graph, chip), values(chip)["idle_w"]
+    work = estimate.energy_mj - idle * (estimate.latency_us - estimate.parts.host_us) * 1e-3
+
+    def of_products(positions: int) -> float:
+        return (
+            token_energy(chip, size, "fp16", positions)[0] - 1e3 * idle / decode_rate(chip, size, "fp16", positions)[0]
+        )
+
+    assert of_products(context) - of_products(0) == pytest.approx(work, rel=0.05)
 
 
 def test_the_page_has_rates_places_and_accuracy_by_layer(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from hexane.cli import console
 from hexane.cli.main import app
 from hexane.errors import FormatError, UsageError
 from hexane.formats.json_schema import problems
@@ -36,6 +39,30 @@ def test_an_answer_is_as_its_schema_says(name: str, line: str, folder: Path) -> 
     if isinstance(result, dict):  # the schema says something: without any of its members an answer is wrong
         for member in schema(full)["required"]:
             assert check_answer({key: value for key, value in result.items() if key != member}, full)
+
+
+NUMBER = re.compile(r"[-+]?(\d[\d,.]*(e[-+]?\d+)?|inf|nan)%?")
+TABLES = [
+    line for name in ("train", "estimates", "llm", "bench", "show", "evaluate", "compress") for line in CALLS[name]
+]
+
+
+@pytest.mark.parametrize("line", TABLES)
+def test_columns_of_numbers_end_together_and_of_words_begin_together(
+    line: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[tuple[list[list[str]], tuple[int, ...]]] = []
+    monkeypatch.setattr(console, "print_rows", lambda rows, head=None, right=(): tables.append((rows, right)))
+    called(line, folder)
+    for rows, right in tables:
+        columns = [list(map(str, cells)) for cells in zip_longest(*rows, fillvalue="")]
+        assert set(right) <= set(range(len(columns))) or not columns
+        for place, column in enumerate(columns):
+            cells = set(column) - {""}
+            if len(rows) > 1 and cells and all(map(NUMBER.fullmatch, cells)):
+                assert place in right, f"numbers begin together: {cells}"
+            if cells and all(cell.isalpha() and not NUMBER.fullmatch(cell) for cell in cells):
+                assert place not in right, f"words end together: {cells}"
 
 
 def test_every_command_that_answers_in_json_is_called() -> None:
