@@ -137,3 +137,23 @@ def test_onnxruntime_quantised(kind, tmp_path):
         program = agree(graph, GIVEN, wanted, chip)
         # scales that follow from the data are no constants: such products are exact on the host
         assert program.stats()["macs_on_engine"] == (0.0 if form == "dynamic" else 1.0)
+
+
+def test_onnxruntime_sums_bytes_exactly_where_it_is_compared_with() -> None:
+    """Two products of bytes exceed 16 bits, in which processors without VNNI add them."""
+    from hexane.graph.ops.onnx_foreign import open_session
+
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    h, rng = onnx.helper, np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (4, 64), np.uint8), rng.integers(-128, 128, (64, 8), np.int8)
+    infos = [
+        [h.make_tensor_value_info("x", onnx.TensorProto.UINT8, [4, 64])],
+        [h.make_tensor_value_info("y", onnx.TensorProto.INT32, [4, 8])],
+    ]
+    graph = h.make_graph(
+        [h.make_node("MatMulInteger", ["x", "w"], ["y"])], "g", *infos, [onnx.numpy_helper.from_array(w, "w")]
+    )
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+    (y,) = open_session(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x.astype(np.int32) @ w.astype(np.int32))

@@ -144,6 +144,7 @@ def test_the_worst_output_decides() -> None:
         (lambda b, x: b.sigmoid(x=x), THRESHOLD),
         (lambda b, x: b.linear(x=x, weight=np.ones((5, 8), np.float32), bias=np.zeros(5, np.float32)), TOP),
         (lambda b, x: b.reduce_argmax(x=x, axis=1, keep_dims=False), EXACT),
+        (lambda b, x: b.quantize(input=x, scale=np.float32(0.5), output_dtype="uint8"), None),
         (lambda b, x: b.reduce_mean(x=b.sigmoid(x=x), axes=[1], keep_dims=True), THRESHOLD),
         (lambda b, x: b.reduce_mean(x=b.expand_dims(x=x, axes=[0]), axes=[1], keep_dims=False), None),
         (lambda b, x: b.tanh(x=x), None),

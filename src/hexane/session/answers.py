@@ -58,13 +58,16 @@ def questions_of(graph: Graph) -> dict[str, OutputQuestion]:
 
 
 def question_of(value: Value) -> OutputQuestion | None:
-    """By the op that makes the output: softmax and scores by the largest, sigmoid by 0.5, whole numbers exactly."""
+    """By the op that makes the output: softmax and scores by the largest, sigmoid by 0.5, whole numbers exactly.
+
+    What `quantize` makes are steps of a scale, no decisions.
+    """
     type_ = value.type
     if not isinstance(type_, TensorType):
         return None
-    if not type_.dtype.startswith(("fp", "bf")):
-        return OutputQuestion(EXACT)
     maker, viewed = _maker(value)
+    if not type_.dtype.startswith(("fp", "bf")):
+        return None if maker is not None and maker.type == "quantize" else OutputQuestion(EXACT)
     if maker is None:
         return None
     if maker.type == "classify":
