@@ -164,7 +164,7 @@ def test_text_is_moved_by_onnxruntime() -> None:
     assert [label.tolist(), y.tolist()] == [array.tolist() for array in wanted] == [["dog"], [["dog"], ["a"], ["b"]]]
     report, counts = hexane.check(graph, as_="hexane"), hexane.compile(graph).stats()
     (row,) = [row for row in report.rows if row.name == "label"]
-    assert row.reason == counts["host_reasons"]["onnx.Foreign 'label'"]
+    assert row.reason == counts["host_reasons"]["Gather 'label'"]
 
 
 def test_an_input_that_is_an_output_has_one_name(tmp_path: Path) -> None:

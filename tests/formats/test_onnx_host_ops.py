@@ -12,12 +12,11 @@ from hexane.graph.registry import all_specs
 from hexane.graph.whole import HOST_OP
 
 onnx = pytest.importorskip("onnx")
+from hexane.formats.onnx import load  # noqa: E402
 
 
 def host_cases() -> dict[str, tuple]:
     """For every host op one graph of ONNX's node tests that has it, with inputs."""
-    from hexane.formats.onnx import load
-
     tool = coverage_tool()
 
     found: dict[str, tuple] = {}
@@ -63,3 +62,34 @@ def test_every_host_op_survives_its_text() -> None:
         assert again.equals(graph), name
         for key, array in graph.evaluate(inputs).items():
             np.testing.assert_array_equal(again.evaluate(inputs)[key], array, err_msg=name)
+
+
+def test_reasons_have_the_names_of_the_file() -> None:
+    """What MIL lacks is called as in the file, and what hangs on a number of run time says so, at every door."""
+    nodes = [
+        onnx.helper.make_node("ReduceL1", ["x", "a"], ["y"]),
+        onnx.helper.make_node("Scaler", ["y"], ["z"], domain="ai.onnx.ml"),
+    ]
+    infos = [
+        onnx.helper.make_tensor_value_info(n, t, s) for n, t, s in (("x", 1, [2, 3]), ("a", 7, [1]), ("z", 1, [2, 1]))
+    ]
+    domains = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = load(
+        onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", infos[:2], infos[2:]), opset_imports=domains)
+    )
+    counts = hexane.compile(graph, "M1").stats()
+    assert "ai.onnx.ml.Scaler" in counts["host_ops"]
+    reasons = " ".join((*counts["host_reasons"], *counts["host_reasons"].values()))
+    assert "no Reduce by axes that are computed at run time" in reasons and "onnx.Foreign" not in reasons
+    with pytest.raises(hexane.HexaneError, match=r"Scaler|Reduce by axes"):
+        hexane.compile(graph, "M1", strict=True)
+
+
+def test_an_extent_of_run_time_is_saved(tmp_path) -> None:
+    node = onnx.helper.make_node("NonZero", ["x"], ["y"])
+    infos = [[onnx.helper.make_tensor_value_info(n, t, s)] for n, t, s in (("x", 1, [2, 3]), ("y", 7, [2, None]))]
+    program = hexane.compile(load(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *infos))))
+    program.save(tmp_path / "a.hexane")
+    x = np.float32([[0, 1, 0], [2, 0, 3]])
+    (y,) = hexane.load_program(tmp_path / "a.hexane").run({"x": x}).values()
+    np.testing.assert_array_equal(y, np.nonzero(x))

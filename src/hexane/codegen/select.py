@@ -17,7 +17,7 @@ from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
-from hexane.graph.ops.onnx_foreign import FOREIGN, reason_on_host
+from hexane.graph.ops.onnx_foreign import reason_on_host
 from hexane.passes.resampling import MOST_WEIGHTS, RESIZES
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
     refused = support(op.type, context.chip).verdict == REFUSED
     nothing = f"the engine has no {op.type}" if refused else f"hexane has no tasks for this form of {op.type}"
-    reason = reason_on_host(op) if op.type == FOREIGN else LEFT_WHOLE.get(op.type, nothing)
+    reason = reason_on_host(op) if op.type.startswith("onnx.") else LEFT_WHOLE.get(op.type, nothing)
     raise UnsupportedError("; ".join(reasons) or reason, where=op.describe(), code=code)
 
 

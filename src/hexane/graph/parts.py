@@ -19,6 +19,9 @@ from hexane.graph.constants import Constant
 from hexane.graph.registry import argument, values_of
 from hexane.graph.types import StateType, TensorType, Type, tensor_of
 
+FOREIGN = "onnx.Foreign"
+"""Type of an op that is a node of the file as it stands; its ``kind`` says of which type."""
+
 
 class Value:
     """One typed result: of an op (``op``), of a block's entry (``op`` None) or a constant (``constant`` set).
@@ -219,10 +222,15 @@ class Op:
         """
         return argument(self, param)
 
+    @property
+    def kind(self) -> str:
+        """Type of the op, or of the node that it is."""
+        return str(self.arg("kind")) if self.type == FOREIGN and "kind" in self._inputs else self.type
+
     def describe(self) -> str:
-        """The op in an error message: its type and the name of its first result."""
+        """The op in an error message: its kind and the name of its first result."""
         name = self.outputs[0].name if self.outputs else self.name
-        kind = self.type if self.inside is None else self.inside.ops[0].type
+        kind = self.kind if self.inside is None else self.inside.ops[0].kind
         return f"{kind} {name!r}" if name else kind
 
     def __repr__(self) -> str:

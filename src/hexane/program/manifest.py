@@ -112,7 +112,7 @@ def _texts_by_name(value: Any) -> dict[str, str]:
 
 _PORT: dict[str, Read] = {
     "name": _name,
-    "shape": _many(_count),
+    "shape": _many(lambda value: None if value is None else _count(value)),
     "dtype": _one_of(DTYPES),
     "image": _text,
 }
@@ -120,7 +120,7 @@ _PORT: dict[str, Read] = {
 
 def _port(value: Any) -> Port:
     port = Port(**_object(value, _PORT, {"image": ""}))
-    if len(port.shape) > MAX_RANK or prod(port.shape) > MAX_ELEMENTS:
+    if len(port.shape) > MAX_RANK or prod(extent or 1 for extent in port.shape) > MAX_ELEMENTS:
         raise _Wrong(f"has the shape {_shown(list(port.shape))}, which no tensor has")
     return port
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UnsupportedError
-from hexane.graph.registry import op
+from hexane.graph.parts import FOREIGN
+from hexane.graph.registry import op, spec_of, values_of
 from hexane.graph.types import DTYPES, TensorType
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def open_session(model: bytes | str, subject: str = "", *, threads: int = 1) -> 
         ) from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads, options.inter_op_num_threads = 4, threads, threads
+    # Processors without VNNI add two products of bytes in 16 bits, which saturate unless asked not to.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -126,9 +129,6 @@ def _foreign_types(types: str) -> tuple[TensorType, ...]:
     return _types(types)
 
 
-FOREIGN = "onnx.Foreign"
-
-
 @op(FOREIGN, "values:any* kind:str model:str types:str", infer=_foreign_types)
 def foreign(values, kind, model):
     """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
@@ -140,10 +140,17 @@ CONTROL = frozenset(("If", "Loop", "Scan"))
 
 
 def kind_of(op: Op) -> str:
-    """Name of an op where it came from: the node's type of one that only onnxruntime runs."""
-    return str(op.arg("kind")) if op.type == FOREIGN else op.type
+    """Name of an op where it came from: the node's type of one that MIL lacks."""
+    return op.kind.removeprefix("onnx.")
 
 
 def reason_on_host(op: Op) -> str:
-    """Why a node that only onnxruntime runs is on the host."""
-    return f"{kind_of(op)} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"
+    """Why an op that MIL lacks is on the host: it decides at run time, or has this form in the file only."""
+    name = kind_of(op)
+    if op.type == FOREIGN:
+        return f"{name} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"
+    operands = [(p.name, op.inputs.get(p.name, ())) for p in spec_of(op).params if p.runtime]
+    late = [param for param, operand in operands if not all(value.is_constant for value in values_of(operand))]
+    if late:
+        return f"the engine has no {name} by {' and '.join(late)} that are computed at run time"
+    return f"the engine has no {name} in the form of this file"
