@@ -524,3 +524,10 @@ def test_a_large_constant_is_not_widened_for_a_few_of_its_rows(op, typed):
     tracemalloc.stop()
     np.testing.assert_array_equal(found, table[[7, 4999, 0]])
     assert peak < table.nbytes / 10
+
+
+def test_the_inverse_of_a_negative_zero_is_negative() -> None:
+    b = GraphBuilder()
+    b.output(b.inverse(x=b.input("x", (2,), "fp32"), epsilon=0.0, name="y"))
+    with np.errstate(divide="ignore"):
+        assert b.graph.evaluate({"x": np.float32([0.0, -0.0])})["y"].tolist() == [np.inf, -np.inf]
