@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hexane.graph import GraphBuilder
 from image.hostile import small_program
 
 HEXANE = [sys.executable, "-m", "hexane"]
@@ -111,3 +112,24 @@ def test_a_report_keeps_what_others_put_beside_it(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").read_text() == "mine"
     sound = _run("run", "m.onnx", "--input", "x=x.wav", folder=tmp_path)
     assert sound.returncode == 2 and "takes no sound" in sound.stderr and "pickle" not in sound.stderr
+
+
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    """Without the file and line of this package's source that Python's own format shows."""
+    b = GraphBuilder()
+    b.output(b.add(x=b.input("x", (1, 4), "fp32"), y=np.float32(1e9), name="y"))
+    b.graph.save(tmp_path / "a.mil")
+    done = _run("compile", "a.mil", "-o", "a.hwx", folder=tmp_path)
+    assert (
+        done.returncode == 0
+        and done.stderr == "hexane: warning: add 'y' has the constant 1e+09, which is 65504 in fp16\n"
+    )
+    assert "ops on the host" not in done.stdout
+
+
+def test_compile_says_how_many_ops_are_the_hosts(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(b.non_zero(x=b.relu(x=b.input("x", (1, 4), "fp16"))))
+    b.graph.save(tmp_path / "a.mil")
+    done = _run("compile", "a.mil", "-o", "a.hexane", folder=tmp_path)
+    assert "nothing to multiply, 1 of 2 ops on the host" in done.stdout

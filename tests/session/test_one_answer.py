@@ -69,3 +69,36 @@ def test_the_reason_is_the_same_in_both(build, whose):
     b.output(build(b, b.input("x", (1, 8, 4, 4), "fp16")), name="y")
     (row,) = hexane.check(b.graph, "M1", as_=whose).rows
     assert list(hexane.compile(b.graph, "M1", as_=whose).stats()["host_reasons"].values()) == [row.reason]
+
+
+def test_casts_beside_the_networks_own_ops_are_counted():
+    onnx = pytest.importorskip("onnx")
+    from hexane.formats.onnx import load
+
+    h = onnx.helper
+    nodes = [
+        h.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        h.make_node("MatMulInteger", ["q", "w", "z"], ["m"]),
+        h.make_node("Cast", ["m"], ["f"], to=onnx.TensorProto.FLOAT),
+        h.make_node("Mul", ["f", "s"], ["y"]),
+    ]
+    infos = [[h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s)] for n, s in (("x", [4, 32]), ("y", [4, 16]))]
+    weight = onnx.numpy_helper.from_array(np.ones((32, 16), np.int8), "w")
+    model = h.make_model(h.make_graph(nodes, "g", *infos, [weight]), opset_imports=[h.make_opsetid("", 17)])
+    graph = load(model)
+    report, counts = hexane.check(graph, "M1", as_="hexane"), hexane.compile(graph, "M1").stats()
+    assert report.casts and report.totals["host_ops"] + report.casts == sum(counts["host_ops"].values())
+    assert f"casts {report.casts} more tensors" in report._repr_html_()
+
+
+@pytest.mark.parametrize(("number", "warns"), [(1e9, True), (-1e9, False)])
+def test_constants_beyond_fp16_are_said(number, warns, recwarn):
+    """A mask is as good at -65504; any other result is another one."""
+    b = GraphBuilder()
+    b.output(b.add(x=b.input("x", (1, 4), "fp32"), y=np.float32(number), name="y"))
+    program = hexane.compile(b.graph, "M1")
+    assert program.run({"x": np.zeros((1, 4), np.float32)})["y"].tolist() == [[np.copysign(65504.0, number)] * 4]
+    assert [str(w.message) for w in recwarn] == ["add 'y' has the constant 1e+09, which is 65504 in fp16"] * warns
+    (row,) = hexane.check(b.graph, "M1").rows
+    assert row.place == "engine" and f"{number:g}" in row.keeps_to and "65504" in row.keeps_to
+    assert hexane.check(b.graph, "M4", as_="apple").fits is False

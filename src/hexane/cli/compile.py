@@ -182,7 +182,9 @@ def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: 
 
     numbers = answer["stats"]
     if answer["output"]:
-        took = f"{share_text(numbers)} ({answer['seconds']:.2f} s)"
+        on_host = sum(numbers["host_ops"].values())
+        host = f", {on_host} of {numbers['ops']} ops on the host" if on_host else ""
+        took = f"{share_text(numbers)}{host} ({answer['seconds']:.2f} s)"
         typer.echo(f"{answer['output']}: {numbers['tasks']} tasks on the engine, {took}")
     if answer["anec_header"]:
         typer.echo(f"  {described_header(answer['anec_header'])}")

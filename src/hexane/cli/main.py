@@ -8,6 +8,7 @@ import gc
 import os
 import shlex
 import sys
+import warnings
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, NoReturn
@@ -66,6 +67,7 @@ def main() -> None:
     """
     # The reference multiplies small matrices, for which threads of the matrix library wait longer than they work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    warnings.formatwarning = lambda message, *_, **__: f"hexane: warning: {message}\n"
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # nor are there cycles to look for at its end
     try:

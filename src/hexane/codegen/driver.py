@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from hexane.frontends.networks import network_of
 from hexane.frozen import replace
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering import transformations
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import CUT_RUNS, cut_runs
@@ -33,6 +35,7 @@ from hexane.lowering.transformations import Transformations
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
+from hexane.restrictions.bounds import clamped
 
 if TYPE_CHECKING:
     import os
@@ -99,7 +102,21 @@ def compile(
     """
     dialect = dialect_as(as_, dialect)
     context = context_of(chip, dialect, without, strict=strict, accuracy=accuracy)
-    return compile_for(network_of(graph), context, dialect, strict, ident, on_pass, scaling)
+    network = network_of(graph)
+    if dialect != "apple":
+        _warn_of_clamped(network)
+    return compile_for(network, context, dialect, strict, ident, on_pass, scaling)
+
+
+def _warn_of_clamped(graph: Graph) -> None:
+    """Say that a large constant is another number in the program; of one below zero, a mask, that is as good."""
+    numbers = {op.describe(): clamped(op) for op in graph.main.walk()}
+    for described, number in numbers.items():
+        if number is not None and number > 0:
+            warnings.warn(
+                f"{described} has the constant {number:g}, which is {LARGEST_HALF:g} in fp16", RuntimeWarning, 4
+            )
+            return
 
 
 def dialect_as(as_: str, dialect: str = "default") -> str:

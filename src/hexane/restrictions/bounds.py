@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.registry import has
-from hexane.graph.traits import NEVER_NEGATIVE
+from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE
 from hexane.graph.types import TensorType
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.restrictions.subject import numbers_of
@@ -55,6 +55,13 @@ def beyond_half(value: Value) -> float | None:
         return None
     data = numbers_of(value)
     return None if data is None else first_beyond_half(data)
+
+
+def clamped(op: Op) -> float | None:
+    """A constant of an element-wise op beyond fp16: hexane's program has the end of the range in its place."""
+    if not has(op, ELEMENTWISE):
+        return None
+    return next((number for number in map(beyond_half, op.operands()) if number is not None), None)
 
 
 def first_beyond_half(data: np.ndarray) -> float | None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 from hexane import chips, passes
 from hexane.chips import Chip, Evidence
-from hexane.codegen.driver import GENERATION
+from hexane.codegen.driver import GENERATION, compile_for, context_of
 from hexane.errors import HexaneError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.graph import html
 from hexane.graph.macs import macs_of
 from hexane.graph.ops.onnx_foreign import FOREIGN, kind_of
 from hexane.graph.types import StateType
+from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
+from hexane.restrictions.bounds import clamped
 from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import OpPlacement
 from hexane.restrictions.remarks import Remark, remarks
@@ -89,13 +92,17 @@ class CheckRow:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """Placement of a network on one chip. ``compiled``: the rows are those of hexane's program, not of rules alone."""
+    """Placement of a network on one chip. ``compiled``: the rows are those of hexane's program, not of rules alone.
+
+    ``casts``: changes of dtype on the host that hexane's program has beside the network's own ops.
+    """
 
     chip: str
     generation: str
     compiled: bool
     rows: tuple[CheckRow, ...]
     as_: str = ""
+    casts: int = 0
 
     @property
     def question(self) -> str:
@@ -130,6 +137,7 @@ class CheckReport:
             "hexane_ops": None
             if any(row.hexane == NONE for row in self.rows)
             else sum(row.hexane == ENGINE for row in self.rows),
+            "casts": self.casts,
             "host_types": dict(Counter(row.op for row in self.rows if row.place == HOST).most_common()),
             "evidence": dict(Counter(row.evidence for row in self.rows)),
         }
@@ -238,10 +246,8 @@ def check_program(graph: Graph, program: Program, values: Mapping[str, Any] | No
 
 def _compiled(graph: Graph, chip: Chip) -> Program | None:
     """hexane's own program for a chip; None where it writes none."""
-    from hexane.codegen import compile
-
     try:
-        return compile(graph, chip=chip)
+        return compile_for(graph, context_of(chip))
     except HexaneError:
         if chip.generation_name == GENERATION:
             raise
@@ -267,7 +273,7 @@ def _report(
         row = _row(op, apple[op.outputs[0].name], ours, compiled)
         row = replace(row, partly=task is not None and task.held_back is not None)
         if ENGINE in (row.apple, row.hexane):
-            row = replace(row, keeps_to=_keeps_to(op))
+            row = replace(row, keeps_to=_keeps_to(op, row.hexane == ENGINE))
         if op in updates:
             row = replace(row, op="coreml_update_state")
         node, kind = nodes.get(op.outputs[0].name, (op.name if op.name != op.outputs[0].name else "", ""))
@@ -275,11 +281,20 @@ def _report(
         if row.advice and kind in INTEGER_SUMS:
             row = replace(row, advice=OF_INTEGER_SUMS)
         rows.append(replace(row, op=kind_of(op)) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
-    return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
+    casts = 0 if program is None else _casts_on_host(program) - sum(r.op == "cast" and r.hexane == HOST for r in rows)
+    return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows), casts=max(casts, 0))
 
 
-def _keeps_to(op: Op) -> str:
+def _casts_on_host(program: Program) -> int:
+    return sum(label.startswith("cast ") for part in program.segments if part.kind == HOST for label in part.ops)
+
+
+def _keeps_to(op: Op, by_hexane: bool) -> str:
     """For which numbers an op is right on an engine."""
+    number = clamped(op) if by_hexane else None
+    if number is not None:
+        end = copysign(LARGEST_HALF, number)
+        return f"what a mask hides: hexane's program has {end:g} for the constant {number:g}, which fp16 does not hold"
     if op.type in ("equal", "not_equal") and op.inputs.get("x") is op.inputs.get("y"):
         return NO_NAN
     return KEEPS_TO.get(op.type, "")
@@ -324,7 +339,7 @@ def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement
         return OpPlacement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
     evidence, place = place.evidence, place.held_back or place
     segment = program.segments[place.segment]
-    itself = place.name == op.outputs[0].name
+    itself = place.name in (op.outputs[0].name, f"{op.outputs[0].name}__full")
     reason = segment.reasons.get(place.label, segment.reason)
     if segment.kind == ENGINE:
         reason = reason if itself else f"computed as part of {place.label}: {reason}"

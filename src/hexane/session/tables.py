@@ -132,6 +132,8 @@ def check_title(report: CheckReport) -> tuple[str, str]:
     if not report.known:
         return f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}", ""
     first = f"{whose}: {totals['engine_ops']} of {totals['ops']} ops on the engine, {share_text(totals)}"
+    if report.casts and report.question == "hexane":
+        first += f"; the host casts {report.casts} more tensors beside the network's own ops"
     other = "apple" if report.question == "hexane" else "hexane"
     count = totals[f"{other}_ops"]
     if count is None:
