@@ -70,13 +70,11 @@ def test_reasons_have_the_names_of_the_file() -> None:
         onnx.helper.make_node("ReduceL1", ["x", "a"], ["y"]),
         onnx.helper.make_node("Scaler", ["y"], ["z"], domain="ai.onnx.ml"),
     ]
-    infos = [
-        onnx.helper.make_tensor_value_info(n, t, s) for n, t, s in (("x", 1, [2, 3]), ("a", 7, [1]), ("z", 1, [2, 1]))
-    ]
+    shapes = (("x", 1, [2, 3]), ("a", 7, [1]), ("y", 1, [2, 1]), ("z", 1, [2, 1]))
+    x, a, y, z = (onnx.helper.make_tensor_value_info(*shape) for shape in shapes)
     domains = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
-    graph = load(
-        onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", infos[:2], infos[2:]), opset_imports=domains)
-    )
+    model = onnx.helper.make_graph(nodes, "g", [x, a], [z], value_info=[y])
+    graph = load(onnx.helper.make_model(model, opset_imports=domains))
     counts = hexane.compile(graph, "M1").stats()
     assert "ai.onnx.ml.Scaler" in counts["host_ops"]
     reasons = " ".join((*counts["host_reasons"], *counts["host_reasons"].values()))
