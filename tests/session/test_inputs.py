@@ -9,7 +9,7 @@ import pytest
 
 from hexane.errors import FormatError, UsageError
 from hexane.graph import GraphBuilder
-from hexane.program import Port
+from hexane.program import Port, input_ports
 from hexane.session.drawing import drawn_inputs
 from hexane.session.inputs import gather, layout_of, normalization, picture
 
@@ -96,3 +96,16 @@ def test_arrays_that_do_not_fit(tmp_path: Path) -> None:
     np.save(tmp_path / "words.npy", np.array([["a", "b"]]))
     with pytest.raises(UsageError, match="dtype"):
         gather(ports, [f"x={tmp_path / 'words.npy'}"], seed=0)
+
+
+def test_an_optional_input_has_the_models_own_number() -> None:
+    b = GraphBuilder()
+    b.output(b.add(x=b.input("x", (2,), "fp32"), y=b.input("y", (2,), "fp32")))
+    b.graph.metadata["defaults"] = {"y": 9.0}
+    ports = input_ports(b.graph)
+    for seed in (None, 1):
+        gathered = gather(ports[1:], seed=seed, graph=b.graph)
+        assert gathered.arrays["y"].tolist() == [9, 9] and gathered.arrays["y"].dtype == np.float32
+        assert gathered.notes == ("y: 9, as the model fills it where it is not given",)
+    with pytest.raises(UsageError, match="'x' is missing"):
+        gather(ports, graph=b.graph)

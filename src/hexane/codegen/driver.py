@@ -35,7 +35,7 @@ from hexane.lowering.transformations import Transformations
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
-from hexane.restrictions.bounds import clamped
+from hexane.restrictions.bounds import large_constant
 
 if TYPE_CHECKING:
     import os
@@ -104,13 +104,13 @@ def compile(
     context = context_of(chip, dialect, without, strict=strict, accuracy=accuracy)
     network = network_of(graph)
     if dialect != "apple":
-        _warn_of_clamped(network)
+        _warn_of_constants(network)
     return compile_for(network, context, dialect, strict, ident, on_pass, scaling)
 
 
-def _warn_of_clamped(graph: Graph) -> None:
+def _warn_of_constants(graph: Graph) -> None:
     """Say that a large constant is another number in the program; of one below zero, a mask, that is as good."""
-    numbers = {op.describe(): clamped(op) for op in graph.main.walk()}
+    numbers = {op.describe(): large_constant(op) for op in graph.main.walk()}
     for described, number in numbers.items():
         if number is not None and number > 0:
             warnings.warn(

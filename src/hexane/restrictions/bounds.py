@@ -57,7 +57,7 @@ def beyond_half(value: Value) -> float | None:
     return None if data is None else first_beyond_half(data)
 
 
-def clamped(op: Op) -> float | None:
+def large_constant(op: Op) -> float | None:
     """A constant of an element-wise op beyond fp16: hexane's program has the end of the range in its place."""
     if not has(op, ELEMENTWISE):
         return None

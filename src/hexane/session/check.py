@@ -22,7 +22,7 @@ from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
-from hexane.restrictions.bounds import clamped
+from hexane.restrictions.bounds import large_constant
 from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import OpPlacement
 from hexane.restrictions.remarks import Remark, remarks
@@ -291,7 +291,7 @@ def _casts_on_host(program: Program) -> int:
 
 def _keeps_to(op: Op, by_hexane: bool) -> str:
     """For which numbers an op is right on an engine."""
-    number = clamped(op) if by_hexane else None
+    number = large_constant(op) if by_hexane else None
     if number is not None:
         end = copysign(LARGEST_HALF, number)
         return f"what a mask hides: hexane's program has {end:g} for the constant {number:g}, which fp16 does not hold"

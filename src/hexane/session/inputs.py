@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.graph.types import DTYPES
 from hexane.session.arrays import SOUNDS, TEXTS, described, npy, npz, require_fit, sound, text
 from hexane.session.drawing import drawn_inputs
 from hexane.session.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
@@ -68,6 +69,11 @@ def gather(
             notes.append(note)
         else:
             arrays[name] = (text if kind in TEXTS else npy)(path, by_name[name])
+    defaults = graph.metadata.get("defaults", {}) if graph is not None else {}
+    for port in ports:
+        if port.name in defaults and port.name not in arrays:
+            arrays[port.name] = np.full(port.shape, defaults[port.name], DTYPES[port.dtype].carrier)
+            notes.append(f"{port.name}: {defaults[port.name]:g}, as the model fills it where it is not given")
     missing = [port for port in ports if port.name not in arrays]
     if missing and seed is None:
         raise UsageError(

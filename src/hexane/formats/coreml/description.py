@@ -30,7 +30,7 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
         metadata["user"] = dict(sorted(said.userDefined.items()))
     if description.predictedFeatureName:
         metadata["predicted_feature"] = description.predictedFeatureName
-    images, texts, flexible = {}, {}, {}
+    images, texts, flexible, defaults = {}, {}, {}, {}
     for feature in [*features(description, "input", function), *features(description, "output", function)]:
         if feature.type.WhichOneof("Type") == "imageType":
             image = feature.type.imageType
@@ -39,6 +39,9 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
                 "height": image.height,
                 "color": COLORS.get(image.colorSpace, str(image.colorSpace)),
             }
+        default = default_of(feature)
+        if default is not None:
+            defaults[feature.name] = default
         allowed = allowed_shapes(feature)
         if allowed is not None:
             flexible[feature.name] = allowed
@@ -50,6 +53,16 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
         metadata["images"] = images
     if texts:
         metadata["features"] = texts
+    if defaults:
+        metadata["defaults"] = defaults
+
+
+def default_of(feature: Any) -> float | None:
+    """The number that fills an optional array where it is not given; None where there is none."""
+    if feature.type.WhichOneof("Type") != "multiArrayType" or not feature.type.isOptional:
+        return None
+    field = feature.type.multiArrayType.WhichOneof("defaultOptionalValue")
+    return None if field is None else float(getattr(feature.type.multiArrayType, field))
 
 
 def features(description: Any, kind: str, function: str | None = None) -> list[Any]:

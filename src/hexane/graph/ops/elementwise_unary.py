@@ -83,8 +83,8 @@ def log(x: np.ndarray, epsilon: float) -> np.ndarray:
     derivative=lambda d: -(d.grad * d.out.square()),
 )
 def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
-    """1 / (x + epsilon); of -0 with no epsilon -inf."""
-    return 1 / (x + x.dtype.type(epsilon) if epsilon else x)
+    """1 / (x + epsilon)."""
+    return 1 / (x + x.dtype.type(epsilon) if epsilon else x)  # -0 + 0 would be 0, and its inverse no longer negative
 
 
 @op(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
-from hexane.formats.coreml.description import ARRAY_DTYPES, COLORS, allowed_shapes, feature_shape, features
+from hexane.formats.coreml.description import ARRAY_DTYPES, COLORS, allowed_shapes, default_of, feature_shape, features
 from hexane.formats.mil.names import decode
 from hexane.formats.open_shapes import allowed_shapes_text
 from hexane.graph import Graph, TensorType
@@ -153,9 +153,8 @@ def _feature(feature: Any) -> Feature:
     if kind == ARRAY:
         array = feature.type.multiArrayType
         dtype = ARRAY_DTYPES.get(array.dataType, "fp32")
-        default = array.WhichOneof("defaultOptionalValue") if feature.type.isOptional else None
-        value = None if default is None else float(getattr(array, default))
-        return Feature(name, kind, feature_shape(feature), dtype, "", allowed_shapes(feature), value, text)
+        default = default_of(feature)
+        return Feature(name, kind, feature_shape(feature), dtype, "", allowed_shapes(feature), default, text)
     if kind == IMAGE:
         color = COLORS.get(feature.type.imageType.colorSpace, "unknown")
         return Feature(name, kind, feature_shape(feature), "fp32", color, allowed_shapes(feature), None, text)
