@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hexane.chips.evidence import Evidence
@@ -86,14 +87,19 @@ class Generation:
 
     def beyond(self, extents: Mapping[str, int]) -> tuple[str, int, int] | None:
         """The first axis of a tensor (``N``, ``D``, ``C``, ``H``, ``W``) that is too long: axis, extent, limit."""
-        limits = {
+        longest = self.longest
+        return next(((axis, size, longest[axis]) for axis, size in extents.items() if size > longest[axis]), None)
+
+    @cached_property
+    def longest(self) -> dict[str, int]:
+        """The longest tensor along each axis."""
+        return {
             "N": self.max_batch,
             "D": self.max_depth,
             "C": self.max_channels,
             "H": self.max_height,
             "W": self.max_width,
         }
-        return next(((axis, size, limits[axis]) for axis, size in extents.items() if size > limits[axis]), None)
 
     def is_from(self, name: str) -> bool:
         """True where this is the generation of that name or a later one."""

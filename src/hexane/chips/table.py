@@ -42,6 +42,10 @@ class Chip:
     small_cache: bool = False
     wide_stream: bool = False
 
+    def __hash__(self) -> int:
+        """Of the name alone: prices are looked up by chip."""
+        return hash(self.name)
+
     @property
     def generation(self) -> Generation:
         """Limits of this chip's engine."""

@@ -78,6 +78,8 @@ class _Order:
 
 
 def _stretches(plan: Plan, index: int, places: Places) -> list[tuple[str, Stretch]]:
+    if plan.source.dma is plan.second.dma is plan.result.dma is None:
+        return []
     return [
         (end.side, (places.channel(end.dma.buffer), _granules(end, end.dma, places.offset(end.dma.buffer))))
         for end in operands_of(plan, index)

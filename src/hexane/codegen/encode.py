@@ -6,9 +6,9 @@ of a value (``isa.kinds``), or a number that the field's unit rounds. Addresses,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from hexane.codegen.defects import TaskError
 from hexane.codegen.operations import After, Element, KernelFormat, NeOp, Reduce, SourceType
@@ -20,6 +20,7 @@ from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, MICROSECONDS, F
 
 Value = int | str | float
 Fields = dict[str, Value]
+Outcome = TypeVar("Outcome")
 
 NO_PALETTE = 8  # PalettizedBits of a kernel without palette
 
@@ -235,13 +236,15 @@ def bits(field: Field, value: Value) -> int:
     return number
 
 
-@contextmanager
-def written_for(plan: Plan) -> Iterator[None]:
-    """A value that fits no field, as the failure of the op that the task is for."""
+def each_task(plans: Sequence[Plan], write: Callable[[int], Outcome]) -> list[Outcome]:
+    """Outcomes of ``write`` for the number of each plan; a value that fits no field is the failure of the task's op."""
+    tasks: list[Outcome] = []
     try:
-        yield
+        for i in range(len(plans)):
+            tasks.append(write(i))
     except FieldError as error:
-        raise TaskError(error, plan.op) from error
+        raise TaskError(error, plans[len(tasks)].op) from error
+    return tasks
 
 
 @lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ def narrower_views(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
             yield tuple(replace(t, c=channels, h=rows // channels) for t in tensors)
 
 
+@lru_cache(1024)
 def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """N, C, H, W of a declared shape: lower ranks get leading ones; rank 5 with a leading one loses it (§6)."""
     if None in shape:
@@ -114,6 +116,7 @@ def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return padded  # type: ignore[return-value]
 
 
+@lru_cache(1024)
 def surface_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """N, C, H, W of what the engine may read or write: as ``four_dimensional``, with more axes joined behind the first.
 

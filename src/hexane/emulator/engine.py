@@ -125,7 +125,7 @@ class Engine:
         form = r.form
         if form not in self.forms:
             self.forms[form] = self._request(FormRegisters.of(r), read_kernels=False)[0]
-        task = replace(self.forms[form], registers=r)
+        task = self.forms[form].at(r)
         self._take_turn(task)
         return task
 

@@ -6,8 +6,9 @@ Nothing is executed here. Every value whose effect is not known is an error that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 
 from hexane.emulator.ends import TaskResult, TaskSource, result, sources
 from hexane.emulator.once import once
@@ -50,6 +51,13 @@ class EngineTask:
     @property
     def index(self) -> int:
         return self.registers.index
+
+    def at(self, registers: Registers) -> EngineTask:
+        """The same of another task of its form (``Registers.form``)."""
+        return EngineTask(registers, *_OF_FORM(self))
+
+
+_OF_FORM = attrgetter(*(field.name for field in fields(EngineTask)[1:]))
 
 
 def understand(r: Registers) -> EngineTask:

@@ -10,6 +10,7 @@ graph = b.graph
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ from hexane.graph.rewrite import function_of
 from hexane.graph.types import DTYPES, FLOATS, StateType, TensorType, Type
 
 _ATTRIBUTE_DTYPE = {"int": "int32", "uint": "uint32", "bool": "bool", "str": "string"}
+_EXACT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("int", "ints", "uint", "uints", "bool", "bools"), (int, tuple, list)),
+    "str": (str,),
+}
+"""Kinds of parameters of which equal values are equal bits, and what values of theirs may be keys."""
 
 
 class GraphBuilder:
@@ -111,12 +117,7 @@ class GraphBuilder:
     def __getattr__(self, type: str) -> Callable[..., Any]:
         if type.startswith("_") or not is_known(type):
             raise AttributeError(f"there is no op {type!r}")
-
-        def build(**operands: Any) -> Any:
-            return self.op(type, **operands)
-
-        build.__name__ = type
-        return build
+        return partial(self.op, type)
 
     def op(
         self,
@@ -217,22 +218,15 @@ def _wrap(
         return operand
     if isinstance(operand, Constant):
         return const(operand, name=param.name)
+    kind = param.kind
+    if kind in _EXACT and isinstance(operand, _EXACT[kind]):
+        try:
+            return const(_exact(kind, tuple(operand) if isinstance(operand, list) else operand), name=param.name)
+        except TypeError:  # a list of lists is no key
+            pass
     dtype: str | None = None
     if param.is_attribute:
-        dtype = _ATTRIBUTE_DTYPE.get(param.kind.removesuffix("s") if param.kind != "str" else "str")
-        if param.kind in ("float", "floats"):
-            dtype = first_float or "fp32"
-        elif param.kind == "number":
-            dtype = None
-        elif dtype == "string":
-            operand = np.asarray(operand, dtype=str)
-        elif dtype == "int32":
-            operand, dtype = _integers(operand)
-        if param.kind.endswith("s"):
-            if np.ndim(operand) == 0:
-                operand = np.reshape(operand, (1,))
-        elif np.ndim(operand) == 1 and np.size(operand) == 1:
-            operand = np.reshape(operand, ())
+        operand, dtype = _attribute(kind, operand, first_float)
     elif not isinstance(operand, (np.ndarray, np.generic)):
         dtype = letters.get(param.group)
         if dtype is None and np.asarray(operand).dtype.kind == "f":
@@ -240,6 +234,26 @@ def _wrap(
     if dtype is not None and DTYPES[dtype].kind == "f" and isinstance(operand, (int, float)):
         operand = float(operand)
     return const(operand, dtype, name=param.name)
+
+
+@lru_cache(4096)
+def _exact(kind: str, operand: Any) -> Constant:
+    """The constant of a compile-time parameter that holds no real number: one for all ops that have it."""
+    return constant_from(*_attribute(kind, operand, None))
+
+
+def _attribute(kind: str, operand: Any, first_float: str | None) -> tuple[Any, str | None]:
+    """A compile-time parameter as data of its shape, and their dtype."""
+    dtype = _ATTRIBUTE_DTYPE.get(kind.removesuffix("s"))
+    if kind in ("float", "floats"):
+        dtype = first_float or "fp32"
+    elif dtype == "string":
+        operand = np.asarray(operand, dtype=str)
+    elif dtype == "int32":
+        operand, dtype = _integers(operand)
+    if kind.endswith("s"):
+        return np.reshape(operand, (1,)) if np.ndim(operand) == 0 else operand, dtype
+    return np.reshape(operand, ()) if np.ndim(operand) == 1 and np.size(operand) == 1 else operand, dtype
 
 
 def _integers(operand: Any) -> tuple[np.ndarray, str]:

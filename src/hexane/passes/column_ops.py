@@ -153,6 +153,8 @@ class ColumnWriter:
         products = self._products_behind(op.output)
         if products is None:
             return False
+        if not shift.any() and (scale == 1).all():
+            return True
         for product in products:
             self.analysis.scales[product] = scale, shift
         return True

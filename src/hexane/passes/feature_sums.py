@@ -8,6 +8,7 @@ range is finite, its result is the smaller one and the better.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,7 @@ def _sum(x: Value, weight: float, start: float, factor: float, b: GraphBuilder) 
     return b.mul(x=b.conv(x=x, weight=kernel, **operands), y=as_dtype(np.array(factor), x).reshape(()))
 
 
+@lru_cache(256)
 def _numbers(exponent: int, channels: int, correction: float) -> tuple[float, float]:
     """A weight near 2^-exponent and a factor, both fp16, whose product is the correction over the channels."""
     weights = 2.0**-exponent * (1 + np.arange(128) / 1024)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
@@ -142,7 +143,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         count = min(some.queries, queries - first)
         part = replace(operands, q=operands.q.part(first, count))
         place = replace(out, offset=out.offset + 2 * first)
-        around = _Around(fragment, replace(sizes, queries=count), part, place, context.chip)
+        around = _Around(fragment, replace(sizes, queries=count), part, place)
         around.turn()
         if shown is not None:
             around.load_mask(replace(shown, offset=shown.offset + 2 * first))
@@ -183,8 +184,8 @@ class _Operands:
 class _Around:
     """The tasks behind the staging copies, and the places in L2 that they share."""
 
-    def __init__(self, fragment: Fragment, sizes: Sizes, operands: _Operands, out: Tensor, chip: Chip) -> None:
-        self.fragment, self.sizes, self.out, self.chip = fragment, sizes, out, chip
+    def __init__(self, fragment: Fragment, sizes: Sizes, operands: _Operands, out: Tensor) -> None:
+        self.fragment, self.sizes, self.out = fragment, sizes, out
         self.q, self.k, self.v, self.scale = operands.q, operands.k, operands.v, operands.scale
         self.grouped = operands.grouped
         n, m = sizes.keys, sizes.queries
@@ -206,7 +207,6 @@ class _Around:
         if self.end > fragment.limits.l2_bytes:
             raise UnsupportedError("scores that do not fit the engine's L2 buffer", code=Reason.MEMORY)
         self.begun = False
-        self.halvings: dict[int, int] = {}  # by heads at once
 
     def turn(self) -> None:
         """The queries of all heads, turned: values as channels, queries along W."""
@@ -341,47 +341,9 @@ class _Around:
 
         A maximum over channels takes the cores about four times as long as a planar maximum of two operands.
         """
-        if count not in self.halvings:
-            self.halvings[count] = (
-                self._best_halvings(region, spare, count, after) if self.fragment.context.on.halved_maxima else 0
-            )
-        return self._halved(region, spare, count, after, self.halvings[count])
-
-    def _best_halvings(self, region: Region, spare: Region, count: int, after: After) -> int:
-        """Number of halvings that take the least time; the place of the scores of so many heads does not matter."""
-        best, least = 0, price_us(self._halved(region, spare, count, after, 0), self.chip)
-        for times in range(1, MOST_HALVES + 1):
-            if self.sizes.keys >> times < 2:
-                break
-            price = price_us(self._halved(region, spare, count, after, times), self.chip)
-            if price < WORTH_A_HALVING * least:
-                best, least = times, price
-        return best
-
-    def _halved(self, first: Region, spare: Region, count: int, after: After, times: int) -> list[Plan]:
-        """So many halvings through ``spare``, one behind the other, then one maximum over the channels left.
-
-        Of an odd number both halves have the one in the middle.
-        """
-        m, n, at, plans = self.sizes.queries, self.sizes.keys, 0, []
-        region = first
-        for i in range(times):
-            half = ceil_div(n, 2)
-            plan = Plan(pe=BINARY["maximum"], w=m, h=count, c=half)
-            plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
-            plan = plan.against(region=region.at(region.base + (n - half) * self.line))
-            region, n = spare.at(spare.base + at * self.line), half
-            plan = tasks.stays(plan, region, after=After.NOTHING)
-            plan = plan.inferred("halves of the keys compared in L2")
-            plans.append(plan)
-            at += half
-        top = Plan(ne=MAC_MAXIMUM, w=m, h=count, c=n, cout=1, unicast=n)
-        s = largest_shape(m, count)
-        size = min(4, s + (m < 16))
-        top = top.but(shape=(size, size, size))
-        top = tasks.resident(top, region, after if not times else After.PE_RESULT)
-        top = tasks.stays(top, self.small, after=After.NOTHING)
-        return [*plans, top]
+        keys, queries, context = self.sizes.keys, self.sizes.queries, self.fragment.context
+        times = _best_halvings(keys, queries, count, after, context.chip) if context.on.halved_maxima else 0
+        return _halved(keys, queries, (region, spare, self.small), count, after, times)
 
     def _result(self, head: int, region: Region, *, last: bool) -> None:
         sizes, out = self.sizes, self.out
@@ -394,6 +356,48 @@ class _Around:
             plan = self._sends(plan)
             plan = plan.but(holds=not last or head + 1 < sizes.heads or first + rows < sizes.dims)
             self.fragment.add(plan)
+
+
+@lru_cache(256)
+def _best_halvings(keys: int, queries: int, count: int, after: After, chip: Chip) -> int:
+    """Number of halvings that take the least time; the place of the scores of so many heads does not matter."""
+    anywhere = (Region(channel=l2.channel_stride(queries)),) * 3
+    best, least = 0, price_us(_halved(keys, queries, anywhere, count, after, 0), chip)
+    for times in range(1, MOST_HALVES + 1):
+        if keys >> times < 2:
+            break
+        price = price_us(_halved(keys, queries, anywhere, count, after, times), chip)
+        if price < WORTH_A_HALVING * least:
+            best, least = times, price
+    return best
+
+
+def _halved(
+    keys: int, queries: int, places: tuple[Region, Region, Region], count: int, after: After, times: int
+) -> list[Plan]:
+    """So many halvings, one behind the other, then one maximum over the channels left.
+
+    Of an odd number both halves have the one in the middle. ``places``: of the scores, the halves and the result.
+    """
+    region, spare, result = places
+    m, n, at, line, plans = queries, keys, 0, region.channel, []
+    for i in range(times):
+        half = ceil_div(n, 2)
+        plan = Plan(pe=BINARY["maximum"], w=m, h=count, c=half)
+        plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
+        plan = plan.against(region=region.at(region.base + (n - half) * line))
+        region, n = spare.at(spare.base + at * line), half
+        plan = tasks.stays(plan, region, after=After.NOTHING)
+        plan = plan.inferred("halves of the keys compared in L2")
+        plans.append(plan)
+        at += half
+    top = Plan(ne=MAC_MAXIMUM, w=m, h=count, c=n, cout=1, unicast=n)
+    s = largest_shape(m, count)
+    size = min(4, s + (m < 16))
+    top = top.but(shape=(size, size, size))
+    top = tasks.resident(top, region, after if not times else After.PE_RESULT)
+    top = tasks.stays(top, result, after=After.NOTHING)
+    return [*plans, top]
 
 
 def _product(kernel: TaskKernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:

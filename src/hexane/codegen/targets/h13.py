@@ -101,11 +101,9 @@ class H13(Target):
     examples = EXAMPLES | COMPOSED
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        tasks = []
-        for i, (plan, place) in enumerate(zip(plans, places)):
-            with encode.written_for(plan):
-                tasks.append(self.blank(plan).filled(self.task_fields(plans, i, place)))
-        return link_tasks(tasks)
+        return link_tasks(
+            encode.each_task(plans, lambda i: self.blank(plans[i]).filled(self.task_fields(plans, i, places[i])))
+        )
 
     def all_lanes(self, plan: Plan) -> bool:
         """True where the task writes the kernel DMA's lanes; one without kernel data leaves them out."""

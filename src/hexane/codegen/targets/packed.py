@@ -28,11 +28,7 @@ class Packed(Target):
     marks_slow_tables = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        tasks = []
-        for i, place in enumerate(places):
-            with encode.written_for(plans[i]):
-                tasks.append(self.task_fields(plans, i, place))
-        return compose(self.name, tasks)
+        return compose(self.name, encode.each_task(plans, lambda i: self.task_fields(plans, i, places[i])))
 
     def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> TaskFields:
         plan = plans[index]

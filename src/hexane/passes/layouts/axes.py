@@ -8,7 +8,7 @@ transposition between free ops is no work at all, only a name for another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -185,55 +185,27 @@ class _Axes:
 
 def regions(function: Function) -> list[FreeRegion]:
     """The regions of a function that have a transposition; time near-linear in the number of their ops."""
-    place = {op: at for at, op in enumerate(function.ops)}
-    signatures: dict[Op, AxisSignature | None] = {}
-
-    def free(op: Op | None) -> AxisSignature | None:
-        if op not in place:
-            return None
-        if op not in signatures:
-            signatures[op] = signature(op)
-        return signatures[op]
-
-    groups: list[list[Op]] = []
-    visited: set[Op] = set()
-    for start in place:
-        if start.type != "transpose" or start in visited or free(start) is None:
-            continue
-        members, waiting = [], [start]
-        visited.add(start)
-        while waiting:
-            op = waiting.pop()
-            members.append(op)
-            for other in _neighbours(op, free):
-                if other not in visited:
-                    visited.add(other)
-                    waiting.append(other)
-        groups.append(sorted(members, key=place.__getitem__))
-    return [_region(members, signatures) for members in sorted(groups, key=lambda members: place[members[0]])]
+    signatures: dict[Op, AxisSignature] = {}
+    shared = _Axes()  # here a tensor, of whatever rank, is one number: those of an op are in one set
+    for op in function.ops:
+        free = signature(op)
+        if free is not None:
+            signatures[op] = free
+            first = shared.number(op.outputs[0], 1)
+            for value in (*(value for _, value, _ in free.operands if not value.is_constant), *op.outputs[1:]):
+                shared.join(first, shared.number(value, 1))
+    groups: dict[int, list[Op]] = {}
+    for op in signatures:
+        groups.setdefault(shared.find(shared.first[op.outputs[0]]), []).append(op)
+    return [_region(ops, signatures) for ops in groups.values() if any(op.type == "transpose" for op in ops)]
 
 
-def _neighbours(op: Op, free: Callable[[Op | None], AxisSignature | None]) -> Iterator[Op]:
-    """The free ops with which a free op shares a tensor that both give or take in any order of axes."""
-    own = free(op)
-    assert own is not None
-    for value in (*(value for _, value, _ in own.operands if not value.is_constant), *op.outputs):
-        if value.op is not op and free(value.op) is not None:
-            assert value.op is not None
-            yield value.op
-        for user in value.users:
-            freedom = free(user)
-            if freedom is not None and any(operand is value for _, operand, _ in freedom.operands):
-                yield user
-
-
-def _region(ops: list[Op], signatures: Mapping[Op, AxisSignature | None]) -> FreeRegion:
+def _region(ops: list[Op], signatures: Mapping[Op, AxisSignature]) -> FreeRegion:
     region = FreeRegion(ops)
     axes = _Axes()
     tensors: dict[Key, Value] = {}
     for op in ops:
-        free = region.signatures[op] = signatures[op]  # type: ignore[assignment]
-        assert free is not None
+        free = region.signatures[op] = signatures[op]
         first: dict[Label, int] = {}
         values = [(value, labels) for _, value, labels in free.operands]
         for value, labels in (*values, *zip(op.outputs, free.results)):

@@ -29,6 +29,8 @@ MOST_CANDIDATES = 24
 GAP_BITS = 128
 LEAST_GAIN = 0.08  # of what copies in the region cost now
 
+Answers = dict[tuple[Any, ...], dict[int, int] | None]
+
 
 def choose_layouts(function: Function, compilation: Compilation) -> int:
     """Give element-wise ops, cuts, reductions and convolutions between transpositions one order of axes: the
@@ -36,35 +38,43 @@ def choose_layouts(function: Function, compilation: Compilation) -> int:
     if not compilation.on.layouts:
         return 0
     total = 0
+    answers: Answers = {}
     for region in regions(function):
-        order = best(region, compilation.chip)
+        order = best(region, compilation.chip, answers)
         if order is not None:
             total += _Rewriting(function, order).run()
     return total
 
 
-def best(region: FreeRegion, chip: Chip) -> Order | None:
-    """The order in which a region moves least, None where that is how it stands."""
+def best(region: FreeRegion, chip: Chip, answers: Answers) -> Order | None:
+    """The order in which a region moves least, None where that is how it stands.
+
+    ``answers``: places of classes by all that they follow from; equal blocks of a network have equal regions.
+    """
     if len(region.ops) == 1 or not region.is_consistent:
         return None
-    costs = Costs(terms(region), chip)
-    cheapest, least = None, costs.declared() * (1 - LEAST_GAIN)
-    for places in candidates(region):
-        price = costs.moved(places, least)
-        if price < least:
-            cheapest, least = places, price
+    counts, wishes = terms(region), _wishes(region)
+    form = *counts.items(), *wishes, *region.extents.items(), frozenset(region.classes.values())
+    if form not in answers:
+        costs = Costs(counts, chip)
+        answers[form], least = None, costs.declared() * (1 - LEAST_GAIN)
+        for places in candidates(region, wishes):
+            price = costs.moved(places, least)
+            if price < least:
+                answers[form], least = places, price
+    cheapest = answers[form]
     return None if cheapest is None else Order(region, cheapest, chip)
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------
 
 
-def candidates(region: FreeRegion) -> Iterator[dict[int, int]]:
+def candidates(region: FreeRegion, wishes: Sequence[tuple[int, ...]]) -> Iterator[dict[int, int]]:
     """Orders that some op of the region or around it asks for, continued over all classes; one of those that differ
     only in classes that no tensor has together."""
     extents = region.extents
     together = _together(region)
-    wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
+    wishes = [tuple(number for number in wish if extents[number] > 1) for wish in wishes]
     forms = set()
     for first in wishes[:MOST_CANDIDATES]:
         chain = GrowingOrder(first)
