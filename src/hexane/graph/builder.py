@@ -236,7 +236,7 @@ def _wrap(
     return const(operand, dtype, name=param.name)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _exact(kind: str, operand: Any) -> Constant:
     """The constant of a compile-time parameter that holds no real number: one for all ops that have it."""
     return constant_from(*_attribute(kind, operand, None))
