@@ -6,7 +6,6 @@ the text gives, which says the element type, the size and where the payload lies
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,6 +16,7 @@ import numpy as np
 
 from hexane.bits import bf16_values
 from hexane.errors import FormatError, UnsupportedError
+from hexane.formats.weight_files import bytes_of
 from hexane.graph.types import DTYPES, TensorType
 from hexane.rounding import align
 
@@ -54,17 +54,7 @@ class BlobFile:
 
     def __init__(self, source: bytes | bytearray | memoryview | str | Path, name: str = "weights") -> None:
         self.name = name
-        self._data: Any
-        if isinstance(source, (str, Path)):
-            try:
-                with open(source, "rb") as file:
-                    size = Path(source).stat().st_size
-                    self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-            except (OSError, ValueError) as error:
-                raise FormatError(f"cannot be read: {error}", where=name) from None
-        else:
-            view = memoryview(source)
-            self._data = (view if view.c_contiguous else memoryview(view.tobytes())).cast("B")
+        self._data = bytes_of(source, name).data
         if len(self._data) < HEADER.size:
             raise FormatError(f"{len(self._data)} bytes are no weight file", where=name, hint="the header alone has 64")
         _, version = HEADER.unpack_from(self._data, 0)

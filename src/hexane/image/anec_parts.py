@@ -6,10 +6,10 @@ a frame of 16 zero bytes, and its constants start at a multiple of 64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from hexane.image.container import Remainder
-from hexane.image.structure import Structure, array, u32, u64
+from hexane.image.structure import Structure, array, canvas_of, u32, u64
 from hexane.isa.channels import CHANNELS
 from hexane.isa.granules import PAGE
 from hexane.rounding import align
@@ -75,8 +75,5 @@ class AnecPackage:
 
     def write(self) -> bytes:
         """The file, written from its parts."""
-        canvas = bytearray(self.file_size)
-        pieces = ((0, self.header.pack()), (self.header_size, self.text), (self.const_offset, self.const))
-        for offset, content in (*pieces, *((rest.offset, rest.content) for rest in self.remainders)):
-            canvas[offset : offset + len(content)] = content
-        return bytes(canvas)
+        parts = (0, self.header.pack()), (self.header_size, self.text), (self.const_offset, self.const)
+        return canvas_of(self.file_size, (*parts, *map(astuple, self.remainders)))

@@ -6,10 +6,11 @@ lose nothing. A file that Apple's compiler wrote has none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 
 from hexane.image.parts import Command, Header, Section, Segment, Symbol, SymbolTableCommand, pack_relocations
-from hexane.image.structure import paint, to_bytes
+from hexane.image.structure import canvas_of, to_bytes
 
 
 @dataclass(frozen=True)
@@ -61,21 +62,21 @@ class Container:
 
     def write(self) -> bytes:
         """The file, written from its parts."""
-        canvas = bytearray(self.file_size)
-        paint(canvas, 0, self.header.pack())
+        return canvas_of(self.file_size, self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        yield 0, self.header.pack()
         at = Header.fixed_size()
         for command in self.commands:
-            paint(canvas, at, command.write())
+            yield at, command.write()
             at += command.size
         for segment in self.segments:
             for section in segment.sections:
-                paint(canvas, section.offset, section.content)
-                paint(canvas, section.relocation_offset, pack_relocations(section.relocations))
+                yield section.offset, section.content
+                yield section.relocation_offset, pack_relocations(section.relocations)
         table = self.first(SymbolTableCommand)
         if isinstance(table, SymbolTableCommand):
-            paint(canvas, table.symbol_offset, b"".join(symbol.pack() for symbol in self.symbols))
+            yield table.symbol_offset, b"".join(symbol.pack() for symbol in self.symbols)
             for symbol in self.symbols:
-                paint(canvas, table.string_offset + symbol.string_offset, to_bytes(symbol.name))
-        for rest in self.remainders:
-            paint(canvas, rest.offset, rest.content)
-        return bytes(canvas)
+                yield table.string_offset + symbol.string_offset, to_bytes(symbol.name)
+        yield from map(astuple, self.remainders)

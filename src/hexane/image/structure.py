@@ -7,6 +7,7 @@ fields of the class (strings behind the fixed part, nested structures) have no p
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any, Self
@@ -49,6 +50,14 @@ def paint(canvas: bytearray, offset: int, content: bytes) -> None:
     if offset + len(content) > len(canvas):
         raise FormatError(f"a part of {len(content)} bytes does not fit the file of {len(canvas)}", offset=offset)
     canvas[offset : offset + len(content)] = content
+
+
+def canvas_of(size: int, parts: Iterable[tuple[int, bytes]]) -> bytes:
+    """A file of ``size`` bytes: its parts at their offsets on zeros."""
+    canvas = bytearray(size)
+    for offset, content in parts:
+        paint(canvas, offset, content)
+    return bytes(canvas)
 
 
 class Structure:

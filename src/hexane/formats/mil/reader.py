@@ -26,6 +26,7 @@ from hexane.formats.mil.tree import (
     TextPlace,
 )
 from hexane.formats.mutable import mutable_paths
+from hexane.formats.weight_files import file_name, inside, source_under
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import OpSpec, is_known, lookup, opset_number, result_types
@@ -66,15 +67,13 @@ class TextWeights:
         return self._open[path]
 
     def _find(self, path: str) -> BlobFile | None:
-        for name in (path, path.removeprefix("@model_path/"), path.replace("\\", "/").rsplit("/", 1)[-1]):
-            if name in self._given:
-                return BlobFile(self._given[name], path)
+        source = source_under(self._given, path, path.removeprefix("@model_path/"), file_name(path))
+        if source is not None:
+            return BlobFile(source, path)
         if self._folder is None or "\0" in path:
             return None
-        relative = path.removeprefix("@model_path").lstrip("/\\")
-        root = self._folder.resolve()
-        target = (root / relative).resolve()
-        if not target.is_relative_to(root):
+        target = inside(self._folder, path.removeprefix("@model_path").lstrip("/\\"))
+        if target is None:
             raise FormatError("the path leaves the model's folder", where=path)
         return BlobFile(target, path) if is_file(target) else None
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.files import is_file
+from hexane.formats.weight_files import bytes_of, file_name, source_under
 from hexane.graph.constants import Constant
 from hexane.graph.types import TensorType
 
@@ -132,28 +133,17 @@ class NetplistWeights:
         return self._open[index]
 
     def _find(self, path: str) -> np.ndarray | None:
-        name = path.replace("\\", "/").rsplit("/", 1)[-1]
-        for key in (path, name, *([""] if len(self.paths) == 1 else [])):
-            if key in self._given:
-                return _bytes_of(self._given[key], path)
+        name = file_name(path)
+        source = source_under(self._given, path, name, *([""] if len(self.paths) == 1 else []))
+        if source is not None:
+            return bytes_of(source, path)
         if self._folder is None or not name or "\0" in path:
             return None
         candidates = [] if path.startswith(("/", "\\")) else [self._folder / path]
         for candidate in (*candidates, self._folder / name):
             if is_file(candidate):
-                return _bytes_of(candidate, path)
+                return bytes_of(candidate, path)
         return None
-
-
-def _bytes_of(source: Any, path: str) -> np.ndarray:
-    if isinstance(source, (str, Path)):
-        try:
-            if Path(source).stat().st_size == 0:
-                return np.zeros(0, np.uint8)
-            return np.memmap(source, np.uint8, "r")
-        except (OSError, ValueError) as error:
-            raise FormatError(f"cannot be read: {error}", where=path) from None
-    return np.frombuffer(source, np.uint8)
 
 
 def _missing(path: str, size: int, where: str) -> np.ndarray:

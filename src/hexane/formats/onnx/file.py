@@ -18,6 +18,7 @@ from hexane.errors import FormatError, HexaneError, UnsupportedError
 from hexane.files import is_file
 from hexane.formats.arguments import given_files
 from hexane.formats.onnx import library
+from hexane.formats.weight_files import bytes_of, file_name, inside, source_under
 from hexane.rounding import ceil_div
 
 SMALL_BYTES = 4096
@@ -267,35 +268,22 @@ class External:
         return self.opened[location]
 
     def _open(self, location: str, place: str) -> np.ndarray:
-        for key in (location, location.replace("\\", "/").rsplit("/", 1)[-1]):
-            if key in self.given:
-                content = self.given[key]
-                return (
-                    np.frombuffer(content, np.uint8)
-                    if not isinstance(content, str | Path)
-                    else _mapped(Path(content), place)
-                )
+        source = source_under(self.given, location, file_name(location))
+        if source is not None:
+            return bytes_of(source, place)
         if self.folder is None:
             raise FormatError(
                 f"its data are in {location!r}, and this model was not read from a path",
                 where=place,
                 hint="give weights",
             )
-        root = self.folder.resolve()
         if not location or "\0" in location:
             raise FormatError("names no data file", where=place)
-        path = (root / location).resolve()
-        if not path.is_relative_to(root) or not is_file(path):
+        path = inside(self.folder, location)
+        if path is None or not is_file(path):
             raise FormatError(
                 f"its data file {location!r} is not a file inside the model's folder",
                 where=place,
                 hint="keep data beside the model",
             )
-        return _mapped(path, place)
-
-
-def _mapped(path: Path, place: str) -> np.ndarray:
-    try:
-        return np.memmap(path, np.uint8, "r").view(np.ndarray)
-    except (OSError, ValueError) as error:
-        raise FormatError(f"its data file {path.name!r} cannot be read ({error})", where=place) from error
+        return bytes_of(path, place)
