@@ -135,7 +135,7 @@ def test_bytes_of_palettes_are_those_of_their_constants(bits, groups):
     )
     stored = stored_weights(b.constexpr_sparse_to_dense(nonzero_data=values, mask=kept))
     wanted = packed(indices[mask]) + lut[:1].nbytes + np.packbits(mask).nbytes
-    assert stored.format == "sparse"
+    assert (stored.format, stored.bits) == ("sparse", bits)
     assert stored.bytes == pytest.approx(wanted, abs=1)  # files fill each up to a byte
     assert stored.density == pytest.approx(mask.mean())
 
@@ -148,4 +148,4 @@ def test_bytes_of_sparse_weights_are_those_of_their_constants(dtype):
     values = np.ones(int(mask.sum()), dtype)
     b = GraphBuilder()
     stored = stored_weights(b.constexpr_sparse_to_dense(nonzero_data=values, mask=b.const(mask, "uint1")))
-    assert stored.bytes == values.nbytes + np.packbits(mask).nbytes
+    assert stored.bytes == values.nbytes + np.packbits(mask).nbytes and stored.bits == 8 * values.itemsize

@@ -21,8 +21,9 @@ from hexane.kernels import KernelLayout
 class StoredWeights:
     """``count`` weights in ``bytes`` of a file; ``density`` is the share that is not zero.
 
-    ``runtime``: the operand is no constant at all, but computed by the program or handed in. ``bits`` of an index or
-    integer, ``tables`` of a palette, ``scales``: a factor for each output stands in the stream.
+    ``runtime``: the operand is no constant at all, but computed by the program or handed in. ``bits`` of a
+    stored element's index or number alone, ``bytes`` with mask and tables; ``tables`` of a palette, ``scales``: a
+    factor for each output stands in the stream.
     """
 
     format: str
@@ -46,7 +47,9 @@ def stored_weights(value: Value, outputs: int = 0) -> StoredWeights:
         if coding is not None:
             return _coded(coding, value, outputs)
         narrow = value.dtype in ("int8", "uint8")
-        return StoredWeights("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0))
+        if narrow:
+            return StoredWeights("int8", count, 1.0 * count, bits=8)
+        return StoredWeights("fp16", count, 2.0 * count)
     op = value.op
     if op is None:
         return StoredWeights("fp16", count, 2.0 * count, runtime=True)
@@ -100,13 +103,8 @@ def _sparse(op: Op, count: int) -> StoredWeights:
     data = op.inputs.get("nonzero_data")
     if data is None:
         return StoredWeights("sparse", count, 2.0 * count)
-    nonzero = prod(data.shape)
-    width = 2.0
-    if data.op is not None and data.op.type == "constexpr_lut_to_sparse":
-        width = stored_weights(data).bytes / max(nonzero, 1)
-    elif data.dtype in ("int8", "uint8"):
-        width = 1.0
-    return StoredWeights("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=8 * width)
+    values = stored_weights(data)
+    return StoredWeights("sparse", count, values.bytes + count / 8, values.count / max(count, 1), bits=values.bits)
 
 
 def _coded(coding: Coding, value: Value, outputs: int) -> StoredWeights:
@@ -114,12 +112,12 @@ def _coded(coding: Coding, value: Value, outputs: int) -> StoredWeights:
     count = prod(value.shape)
     scales = coding.scale_per_output(outputs)
     own = scales is not None and bool((scales != scales[:1]).any())
-    if coding.masked:
-        nonzero = int(np.count_nonzero(value.data))
-        width = coding.bits / 8
-        return StoredWeights("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=coding.bits)
     bits = coding.bits / coding.vector
     entries = 0 if coding.tables is None else coding.tables.size
+    if coding.masked:
+        nonzero = int(np.count_nonzero(value.data))
+        size = nonzero * bits / 8 + 2.0 * entries + count / 8
+        return StoredWeights("sparse", count, size, nonzero / max(count, 1), bits=bits)
     four = coding.form == "integer" and coding.bits == 4
     return StoredWeights(
         "palette" if coding.form == "palette" or four else "int8",
