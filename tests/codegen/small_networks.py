@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from codegen import small_layers, small_ops
+from codegen import small_layers, small_ops, small_sizes
 from codegen.small_ops import Row, numbers
 from hexane.graph import Graph
 from hexane.program import Port
@@ -24,6 +24,9 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "compressed": small_ops.compressed,
     "moves": small_ops.moves,
     "layers": small_layers.layers,
+    "long products": small_sizes.long_products,
+    "windows": small_sizes.windows,
+    "bytes": small_sizes.in_bytes,
 }
 
 
