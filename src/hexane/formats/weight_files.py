@@ -17,7 +17,7 @@ def file_name(path: str) -> str:
 
 
 def source_under(files: Mapping[str, Any], *names: str) -> Any:
-    """What the caller gave under the first of these names, by which it has something; None where by none."""
+    """Bytes or path that the caller gave under the first of these names that it knows; None where it knows none."""
     return next((files[name] for name in names if name in files), None)
 
 
