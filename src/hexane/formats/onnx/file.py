@@ -48,9 +48,7 @@ def import_onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise UnsupportedError(
-            "reading ONNX files needs the onnx package", hint="pip install 'hexane[onnx]'"
-        ) from error
+        raise UnsupportedError("ONNX files need the onnx package", hint="pip install 'hexane[onnx]'") from error
     return onnx
 
 
