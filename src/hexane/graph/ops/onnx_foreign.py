@@ -152,5 +152,5 @@ def reason_on_host(op: Op) -> str:
     operands = [(p.name, op.inputs.get(p.name, ())) for p in spec_of(op).params if p.runtime]
     late = [param for param, operand in operands if not all(value.is_constant for value in values_of(operand))]
     if late:
-        return f"the engine has no {name} by {' and '.join(late)} that are computed at run time"
+        return f"the engine has no {name} of which run time computes {' and '.join(late)}"
     return f"the engine has no {name} in the form of this file"
