@@ -110,12 +110,11 @@ def compile(
 
 def _warn_of_constants(graph: Graph) -> None:
     """Say that a large constant is another number in the program; of one below zero, a mask, that is as good."""
-    numbers = {op.describe(): large_constant(op) for op in graph.main.walk()}
-    for described, number in numbers.items():
+    for op in graph.main.walk():
+        number = large_constant(op)
         if number is not None and number > 0:
-            warnings.warn(
-                f"{described} has the constant {number:g}, which is {LARGEST_HALF:g} in fp16", RuntimeWarning, 4
-            )
+            text = f"{op.describe()} has the constant {number:g}, which is {LARGEST_HALF:g} in fp16"
+            warnings.warn(text, RuntimeWarning, 4)
             return
 
 

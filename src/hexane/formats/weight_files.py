@@ -21,7 +21,7 @@ def source_under(files: Mapping[str, Any], *names: str) -> Any:
     return next((files[name] for name in names if name in files), None)
 
 
-def inside(folder: Path, path: str) -> Path | None:
+def path_inside(folder: Path, path: str) -> Path | None:
     """The path within the folder; None for one that leaves it."""
     root = folder.resolve()
     target = (root / path).resolve()

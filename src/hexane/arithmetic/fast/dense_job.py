@@ -227,16 +227,17 @@ def job(
     if planes is None:
         extent = oh * ow
         place = (extent, extent, 1) if out.strides[3] == 2 * ow or oh == 1 else (ow, ow, oh)
-        tiles, units, elements, terms = ceil_div(extent, tile), images * groups, depth * extent, _terms(x, offsets)
+        tiles, own, elements, terms = ceil_div(extent, tile), groups, depth * extent, _terms(x, offsets)
         columns = 4 * tiles * depth * tile, tiles * (depth + EXTRA), 4 * tiles * segments
         geometry = (0,) * (SIZE - STRIDE_Y + 1)
     else:
         extent, place = (oh - 1) * planes.pitch + ow, (planes.pitch, ow, oh)
-        tiles, units, elements, terms = 0, images, planes.size, NO_TERMS
+        tiles, own, elements, terms = 0, 1, planes.size, NO_TERMS
         size = align(elements + tile, 64)
         columns = 4 * size, size, 0
         pads = window.pads
         geometry = *window.strides, pads[1], pads[0], *planes.phases, planes.height, planes.pitch, planes.plane, size
+    units = images * own  # an image's groups share its planes, or have each their own tiles
     at, room = matrix.places_of(columns, units)
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
     blocked, blocks = matrix.blocks_of(
@@ -257,14 +258,17 @@ def job(
         [
             common._replace(
                 **{name: begin + g * step for name, begin, step in zip(PackedRows._fields, where, each)},
-                **{name: begin + unit * step for name, begin, step in zip(COLUMNS, at, columns) if step},
+                **{
+                    name: begin + (image * own + g % own) * step
+                    for name, begin, step in zip(COLUMNS, at, columns)
+                    if step
+                },
                 offsets=address_of(offsets) + 8 * g * depth,
                 row_start=address_of(start) + 8 * g * per_group,
                 out=address_of(out) + image * out.strides[0] + g * out.strides[1],
             )
             for image in range(images)
             for g in range(groups)
-            for unit in [image * (units // images) + g % (units // images)]
         ],
         np.int64,
     )

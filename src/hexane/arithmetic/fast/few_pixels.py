@@ -78,7 +78,7 @@ class FewPixels:
         use, columns, terms = self.kept
         if out.shape != (1, 1, terms.extent, *window.output):
             return None
-        return few_pixels_job.job(x, out, columns, terms, window.kernel, self.start, self.finish, use)
+        return few_pixels_job.job(x, out, columns, window.kernel, self.start, self.finish, use)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         before = self.before

@@ -77,7 +77,6 @@ def job(
     x: np.ndarray,
     out: np.ndarray,
     columns: matrix.Columns,
-    terms: matrix.Terms,
     kernel: tuple[int, int],
     start: np.ndarray,
     finish: matrix.Finish,
@@ -86,7 +85,7 @@ def job(
     """A convolution without padding and strides whose weights are the columns of the product: x (1, groups, channels,
     H, W) halfwords, in whatever groups, ``kernel`` its window's height and width, out (1, 1, outputs, OH, OW), the
     kernels' tile one row high."""
-    pixels, depth, outputs = out.shape[3] * out.shape[4], columns.values.shape[1], terms.extent
+    pixels, depth, outputs = out.shape[3] * out.shape[4], columns.values.shape[1], out.shape[2]
     cost = pixels * depth * outputs / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
     places, room = matrix.places_of((2 * depth, 2 * outputs, *matrix.panel_bytes(depth, 1)), pixels)
@@ -101,5 +100,5 @@ def job(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         *kernel, pixels, depth, outputs, packing.address(), product.address(), address_of(multiply), *places[1:],
     )  # fmt: skip
-    buffers = x, out, columns, terms, start, finish, use, multiply
+    buffers = x, out, columns, start, finish, use, multiply
     return CompiledJob(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, buffers)

@@ -10,6 +10,7 @@ from hexane.errors import FormatError
 from hexane.files import is_file
 from hexane.formats.blob import BlobFile
 from hexane.formats.mil.reader import TextWeights
+from hexane.formats.weight_files import path_inside
 
 MODEL_LIMIT = 1 << 31
 """Largest protobuf that is read: what protobuf itself can hold."""
@@ -52,9 +53,8 @@ def inside(folder: Path, relative: str, where: str) -> Path:
     """A file below ``folder``; FormatError for one that is missing or that ``..`` or a link leads elsewhere."""
     if "\0" in relative:
         raise FormatError(f"{relative!r} is no path", where=where)
-    root = folder.resolve()
-    target = (root / relative).resolve()
-    if not target.is_relative_to(root):
+    target = path_inside(folder, relative)
+    if target is None:
         raise FormatError(f"the path {relative!r} leaves the package", where=where)
     if not is_file(target):
         raise FormatError(f"the package has no file {relative!r}", where=where)

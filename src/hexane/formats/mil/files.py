@@ -13,6 +13,7 @@ from hexane.files import read_bytes, write_whole, write_with_weights
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
 from hexane.formats.mutable import mutable_files
+from hexane.formats.weight_files import file_name
 from hexane.graph.ir import Graph
 
 SIZE_LIMIT = 512 << 20
@@ -62,7 +63,7 @@ def save(graph: Graph, path: str | Path) -> None:
             text = to_text(graph, weights=collector)
     weights = collector.writer.parts() if len(collector.writer) else None
     for name, data in others.items():
-        file = path.parent / "weights" / name.replace("\\", "/").rsplit("/", 1)[-1]
+        file = path.parent / "weights" / file_name(name)
         if name != f"{FOLDER}{file.name}" or file == target:
             raise FormatError(f"the mutable weights stand in {name!r}", hint=f"a file of their own in {FOLDER}")
         file.parent.mkdir(parents=True, exist_ok=True)

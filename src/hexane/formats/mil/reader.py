@@ -26,7 +26,7 @@ from hexane.formats.mil.tree import (
     TextPlace,
 )
 from hexane.formats.mutable import mutable_paths
-from hexane.formats.weight_files import file_name, inside, source_under
+from hexane.formats.weight_files import file_name, path_inside, source_under
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import OpSpec, is_known, lookup, opset_number, result_types
@@ -72,7 +72,7 @@ class TextWeights:
             return BlobFile(source, path)
         if self._folder is None or "\0" in path:
             return None
-        target = inside(self._folder, path.removeprefix("@model_path").lstrip("/\\"))
+        target = path_inside(self._folder, path.removeprefix("@model_path").lstrip("/\\"))
         if target is None:
             raise FormatError("the path leaves the model's folder", where=path)
         return BlobFile(target, path) if is_file(target) else None

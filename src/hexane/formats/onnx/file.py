@@ -18,7 +18,7 @@ from hexane.errors import FormatError, HexaneError, UnsupportedError
 from hexane.files import is_file
 from hexane.formats.arguments import given_files
 from hexane.formats.onnx import library
-from hexane.formats.weight_files import bytes_of, file_name, inside, source_under
+from hexane.formats.weight_files import bytes_of, file_name, path_inside, source_under
 from hexane.rounding import ceil_div
 
 SMALL_BYTES = 4096
@@ -277,7 +277,7 @@ class External:
             )
         if not location or "\0" in location:
             raise FormatError("names no data file", where=place)
-        path = inside(self.folder, location)
+        path = path_inside(self.folder, location)
         if path is None or not is_file(path):
             raise FormatError(
                 f"its data file {location!r} is not a file inside the model's folder",
