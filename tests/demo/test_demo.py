@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,18 @@ def test_notes_of_a_map() -> None:
     (note,) = melody.notes_in(held, onsets)
     assert note.name == "C4" and abs(note.start - 20 * melody.FRAME_S) < 1e-9
     assert melody.matched([note], [note]) == 1
+
+
+def test_when_two_lists_of_notes_or_boxes_are_the_same() -> None:
+    """As many on both sides, each of them met; a frame later or one pixel more is the same."""
+    notes = [melody.Note(60, 0.5, 1.0), melody.Note(64, 1.0, 1.5)]
+    later, higher = replace(notes[1], start=1.0 + melody.FRAME_S), replace(notes[1], pitch=65)
+    boxes = [text.Box(0, 0, 100, 20), text.Box(0, 40, 100, 60)]
+    wider, half = replace(boxes[1], right=101), replace(boxes[1], right=50)
+    for same, both, alike, other in ((melody.same, notes, later, higher), (text.same, boxes, wider, half)):
+        assert same(both, both) and same([both[0], alike], both) and same([], [])
+        assert not same([both[0], other], both) and not same(both[:1], both) and not same(both, both[:1])
+        assert not same([], both) and not same([*both, other], both) and not same([both[0]] * 2, both)
 
 
 def test_the_melody_has_its_pitches() -> None:

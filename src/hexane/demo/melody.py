@@ -77,6 +77,11 @@ def matched(notes: list[Note], others: list[Note], tolerance: float = 0.08) -> i
     return sum(any(n.pitch == o.pitch and abs(n.start - o.start) <= tolerance for n in notes) for o in others)
 
 
+def same(notes: list[Note], others: list[Note]) -> bool:
+    """True for as many notes of the same pitches that begin within a frame and a half of the others."""
+    return len(notes) == len(others) == matched(notes, others, FRAME_S * 1.5)
+
+
 def roll(sounding: np.ndarray, notes: list[Note]) -> bytes:
     """The map of held notes with the notes that were found, as PNG."""
     figure = new_figure(7.2, 4.2)

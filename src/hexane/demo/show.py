@@ -73,7 +73,7 @@ def _text(model: Path, folder: Path, chip: str, progress: Progress) -> Shown:
     assert session.wanted is not None
     score, other = (np.asarray(v[name], np.float32)[0, 0] for v in (session.outputs, session.wanted.outputs))
     boxes_seen, expected = text.boxes_in(score), text.boxes_in(other)
-    same = len(boxes_seen) == len(expected) == text.matched(boxes_seen, expected, 0.9)
+    same = text.same(boxes_seen, expected)
     caught = text.matched(boxes_seen, lines, 0.4)
     words = (
         f"{len(boxes_seen)} text boxes found, {caught} of the {len(lines)} lines that were drawn; "
@@ -100,7 +100,7 @@ def _notes(model: Path, folder: Path, chip: str, progress: Progress) -> Shown:
     assert session.wanted is not None
     sounding, onsets = _maps(session.outputs)
     notes_heard, expected = melody.notes_in(sounding, onsets), melody.notes_in(*_maps(session.wanted.outputs))
-    same = len(notes_heard) == len(expected) == melody.matched(notes_heard, expected, melody.FRAME_S * 1.5)
+    same = melody.same(notes_heard, expected)
     tune = melody.wanted()
     words = (
         f"notes found: {' '.join(note.name for note in notes_heard) or 'none'}; "

@@ -115,6 +115,11 @@ def matched(boxes: list[Box], expected: list[Box], least: float = 0.5) -> int:
     return sum(any(box.overlap(other) >= least for other in boxes) for box in expected)
 
 
+def same(boxes: list[Box], expected: list[Box]) -> bool:
+    """True for as many boxes that overlap those expected almost wholly."""
+    return len(boxes) == len(expected) == matched(boxes, expected, 0.9)
+
+
 def drawn(picture: np.ndarray, engine: list[Box], other: list[Box] | None = None, scale: int = 3) -> bytes:
     """The picture with the engine's boxes (solid) and float32's (dotted corners) as PNG."""
     Image, ImageDraw, _ = _pillow()
