@@ -57,7 +57,7 @@ def order(groups: Sequence[Iterable[Op]]) -> Iterator[tuple[int, int]]:
         for state, change in changes.items():
             before = [*read.get(state, ()), *([writers[state]] if state in writers else [])]
             if change:
-                yield from ((earlier, number) for earlier in before if earlier != number)
+                yield from ((earlier, number) for earlier in before)
                 writers[state], read[state] = number, []
             else:
                 if state in writers:
