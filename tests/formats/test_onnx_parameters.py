@@ -51,6 +51,13 @@ def test_indices_over_a_part_of_the_other_axes(seed):
     compare("GatherElements", [rng.standard_normal(shape).astype(np.float32), indices], axis=axis)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_one_operand_and_several_side_by_side(count, axis):
+    rng = np.random.default_rng(count)
+    compare("Concat", [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(count)], axis=axis)
+
+
 @pytest.mark.parametrize("opset", [9, 13, 17, 18, 20])
 def test_ops_that_onnx_defines_by_others_in_every_op_set(opset):
     x = np.random.default_rng(opset).standard_normal((2, 3, 4, 2)).astype(np.float32)

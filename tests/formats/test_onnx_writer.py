@@ -167,6 +167,14 @@ def norms(b):
     return [one, last, channels, b.layer_norm(x=x, axes=[2, 3])], {"x": data(*MAP), "y": data(*MATRIX)}
 
 
+def of_another_dtype(b):
+    x, c = b.input("x", MAP, "fp32"), MAP[1]
+    halves = [data(n, dtype=np.float16) for n in (c, c, MAP[3], MAP[3], c)]
+    channels = b.layer_norm(x=x, axes=[1], gamma=halves[0], beta=halves[1])
+    last = b.layer_norm(x=x, axes=[-1], gamma=halves[2], beta=halves[3])
+    return [channels, last, b.prelu(x=x, alpha=halves[4])], {"x": data(*MAP)}
+
+
 def moves(b):
     x = b.input("x", MAP, "fp32")
     left, right = b.split(x=x, num_splits=2, axis=1)
@@ -214,7 +222,7 @@ def quantised(b):
     return [d, b.dequantize(input=rows, scale=data(6, low=0.01), axis=1)], {"x": data(*MAP)}
 
 
-@pytest.mark.parametrize("build", [products, norms, moves, choices, attention, quantised])
+@pytest.mark.parametrize("build", [products, norms, of_another_dtype, moves, choices, attention, quantised])
 def test_several(build):
     b = GraphBuilder()
     outputs, given = build(b)
@@ -269,6 +277,20 @@ def test_compressed_weights(form, tmp_path):
     else:
         assert any("dense" in note for note in notes)
         assert packed == 0
+
+
+@pytest.mark.parametrize("groups", [(1,), (2,), (3, 1), (1, 2), (2, 2), (1, 1, 2)])
+@pytest.mark.parametrize("vector", [1, 2])
+def test_tables_of_every_rank(groups, vector):
+    """A table for each group of an axis, of numbers or of vectors along the first."""
+    rank = len(groups)
+    indices = RNG.integers(0, 4, (6, 4, 2)[:rank]).astype(np.uint8)
+    tables = data(*groups, 4, vector)
+    b = GraphBuilder()
+    axis = {"vector_axis": 0} if vector > 1 else {}
+    weight = b.op("constexpr_lut_to_dense", indices=b.const(indices, "uint2"), lut=tables, **axis)
+    b.output(b.mul(x=b.input("x", weight.shape, "fp32"), y=weight))
+    agrees(b.graph, {"x": data(*weight.shape)}, 0)
 
 
 def test_what_onnx_does_not_say(tmp_path):

@@ -85,6 +85,8 @@ ENGINE: dict[str, tuple[Any, list[np.ndarray], Any, set[str]]] = {
         {"pad"},
     ),
     "tanh": (lambda x: x.tanh(), [IMAGE], np.tanh, {"tanh"}),
+    "size": (lambda x: x.abs(), [IMAGE], np.abs, {"abs"}),
+    "sign times value": (lambda x: x.sign() * x, [IMAGE], np.abs, {"abs"}),
     "softmax": (
         lambda x: x.softmax(-1),
         [draw(4, 8)],

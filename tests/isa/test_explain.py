@@ -59,6 +59,7 @@ PHRASES = [
     ("TileDMASrc.Fmt", {"FmtMode": 1, "MemFmt": 2, "Interleave": 4}, "fp16, 4 channels side by side"),
     ("TileDMADst.Fmt", {"FmtMode": 0, "MemFmt": 1, "Interleave": 1}, "int8"),
     ("TileDMADst.Fmt", {"FmtMode": 0, "MemFmt": 0}, "8-bit"),
+    ("TileDMADst.Fmt", {"FmtMode": 3, "MemFmt": 3}, "fp32"),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,31 @@ def test_scores_of_a_text_beside_float32(tmp_path: Path) -> None:
     assert scores.perplexity == pytest.approx(wanted, rel=0.05) and 0 <= scores.divergence < 0.01
     assert scores.contained["1"] <= scores.contained["3"] <= scores.contained["5"] == 1.0
     assert scores.tokens == 34 and 0 < scores.error < 0.1 * np.abs(logits).max()
+
+
+def test_scores_of_a_text_by_hand() -> None:
+    """Two tokens predicted from logits of four words; those behind the last token count nowhere."""
+    logits = {
+        "graph": np.array([[3.0, 1, 0, 0], [2, 1, 0, 0], [90, 0, 0, 0]], np.float32),
+        "float32": np.array([[4.0, 1, 0, 0], [0, 2, 0, 0], [0, 0, 0, 90]], np.float32),
+    }
+    model: Any = SimpleNamespace(
+        checked=list,
+        context_for=lambda count: count,
+        start=lambda context, chip, level: SimpleNamespace(feed=lambda tokens: logits[level]),
+    )
+    scores = evaluate_text(model, [3, 1, 0])
+    ours, exact = (
+        [[np.exp(value) / sum(map(np.exp, row)) for value in row] for row in logits[level][:2].astype(float)]
+        for level in ("graph", "float32")
+    )
+    assert scores.perplexity == pytest.approx((ours[0][1] * ours[1][0]) ** -0.5)
+    assert scores.perplexity_float32 == pytest.approx((exact[0][1] * exact[1][0]) ** -0.5)
+    pairs = [pair for rows in zip(exact, ours) for pair in zip(*rows)]
+    assert scores.divergence == pytest.approx(sum(p * np.log(p / q) for p, q in pairs) / 2)
+    assert scores.contained == {"1": 0.5, "3": 1.0, "5": 1.0}, "the second word's first choice is the engine's second"
+    assert (scores.tokens, scores.error) == (2, 2.0)
+    assert scores.decided == 0.5, "3 apart and off by 1; 2 apart and off by 2"
 
 
 def test_the_command_gives_the_names_that_programs_read(tmp_path: Path) -> None:

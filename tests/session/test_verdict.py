@@ -129,6 +129,10 @@ def test_words() -> None:
     assert word_for(agreement("y", np.array([3, 900]), np.array([3, 1]), OutputQuestion(EXACT))) == "changed"
     assert word_for(agreement("y", np.array(["cat"]), np.array(["cat"]), OutputQuestion(EXACT))) == "same"
     assert word_for(agreement("y", np.array(["cat"]), np.array(["dog"]), OutputQuestion(EXACT))) == "changed"
+    whole = np.arange(200)
+    for wrong, word in ((1, "close"), (2, "close"), (3, "changed")):  # of 1 % and no more an answer is not changed
+        row = agreement("y", whole + (whole < wrong), whole, OutputQuestion(EXACT))
+        assert word_for(row) == word
 
 
 def test_the_worst_output_decides() -> None:
