@@ -9,6 +9,7 @@ import hexane
 from codegen.programs import graph_of, load
 from facts import fact_params
 from hexane import numerics
+from hexane.arithmetic import planar
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import KEY, active
 from hexane.program import ENGINE
@@ -212,3 +213,21 @@ def test_networks_of_decoded_programs(path):
 def test_networks_of_all_decoded_programs(path):
     dialect = "apple" if "binary_pow" in path.stem else "default"  # by default the host takes that power
     check(graph_of(load(path)), np.random.default_rng(12), dialect=dialect)
+
+
+def test_a_large_map_of_bytes_is_looked_up(monkeypatch) -> None:
+    """What a planar task makes of one source is a function of 65,536 values: a map of more is not computed one by one."""
+    b = GraphBuilder()
+    scale, zero = np.float32(0.05), np.uint8(120)
+    x = b.input("x", (1, 16, 128, 128), "fp32")
+    packed = b.quantize(input=x, scale=scale, zero_point=zero, output_dtype="uint8")
+    b.output(b.dequantize(input=packed, scale=scale, zero_point=zero))
+    program = hexane.compile(b.graph)
+    values = {"x": np.random.default_rng(5).standard_normal((1, 16, 128, 128)).astype(np.float32)}
+    elements, exact = [], planar.round_half_away
+    with monkeypatch.context() as patched:
+        patched.setattr(planar, "round_half_away", lambda v: (elements.append(np.size(v)), exact(v))[1])
+        ((_, by_rules),) = program.run(values, level="graph").items()
+    ((_, by_tasks),) = program.run(values).items()
+    assert same_bits(by_tasks, by_rules)
+    assert 0 < max(elements) <= 1 << 16

@@ -168,6 +168,12 @@ class Pointwise:
         return results
 
 
+def planar_copy(*, scale: float = 1.0, bias: float = 0.0, absolute: bool = False, relu: bool = False) -> Pointwise:
+    """`planar.formula` of one source: a copy with what follows it."""
+    options = {"scale": scale, "bias": bias, "absolute": absolute, "relu": relu}
+    return Pointwise(lambda x: planar.formula("add", x, **options), "planar", *options.values())  # type: ignore[arg-type]
+
+
 MOST_TABLES = 256
 """Tables remembered for functions that come again under the same key: 128 KiB each."""
 

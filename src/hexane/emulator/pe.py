@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.arithmetic import chosen, elementwise, planar
-from hexane.arithmetic.elementwise import Pointwise, shift_scale
+from hexane.arithmetic.elementwise import planar_copy, shift_scale
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.reduction import FUNCTIONS, reduce
 from hexane.emulator.registers import Registers
@@ -99,7 +99,7 @@ def _elementwise(task: EngineTask) -> UnitWork:
     copied = not two and op == "add"
     # What follows the operation is a function of its rounded result, unless they are rounded together.
     together = scaled and chosen("planar-scale") == "once"
-    behind = Pointwise(lambda x: planar.formula("add", x, **options), "planar", *options.values())
+    behind = planar_copy(**options)
     follow = behind if scaled or absolute or relu or copied else None
 
     def compute(a: np.ndarray, b: np.ndarray | None = None, out: np.ndarray | None = None) -> np.ndarray:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hexane.arithmetic import elementwise, lookup, mac, planar
+from hexane.arithmetic.elementwise import planar_copy
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
@@ -79,10 +80,10 @@ def reduction(op: Op, arrays: Arrays) -> np.ndarray:
     letters = frozenset(_axes(op, x.ndim))
     view, room = _view(x), arrays.l2_bytes
     if op.type == "reduce_min":
-        result = reduced(planar.formula("add", view, scale=-1.0), letters, _no_factor, room, mode="max")
-        result = planar.formula("add", result, scale=-1.0)
+        result = reduced(planar_copy(scale=-1.0)(view), letters, _no_factor, room, mode="max")
+        result = planar_copy(scale=-1.0)(result)
     elif op.type == "reduce_l1_norm":
-        result = reduced(planar.absolute(view), letters, _no_factor, room)
+        result = reduced(planar_copy(absolute=True)(view), letters, _no_factor, room)
     elif op.type == "reduce_l2_norm":
         result = through_table(reduced(view, letters, _no_factor, room, op="sumsq"), table("sqrt"))
     else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.arithmetic import elementwise, lookup, mac, planar
+from hexane.arithmetic.elementwise import Pointwise, planar_copy
 from hexane.arithmetic.formats import canonical, from_bytes, to_bytes
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.errors import UnsupportedError
@@ -95,22 +96,23 @@ def _with_number(word: str, x: np.ndarray, number: float, first: bool) -> np.nda
     if word in ("maximum", "minimum"):
         return through_table(x, table(word, number))
     if word == "sub" and first:
-        values = np.float16(number)
-        return planar.shift_scale(x, values, np.float16(-1.0), subtract=True)
+        return Pointwise(
+            lambda v: planar.shift_scale(v, np.float16(number), np.float16(-1.0), subtract=True), "less", number
+        )(x)
     if word == "mul":
-        return planar.formula("add", x, scale=number)
-    return planar.formula("add", x, bias=number if word == "add" else -number)
+        return planar_copy(scale=number)(x)
+    return planar_copy(bias=number if word == "add" else -number)(x)
 
 
 @rule("relu")
 def relu(op: Op, arrays: Arrays) -> np.ndarray:
     """A copy with ReLU."""
-    return planar.relu(arrays("x"))
+    return planar_copy(relu=True)(arrays("x"))
 
 
 @rule("abs")
 def absolute(op: Op, arrays: Arrays) -> np.ndarray:
-    return planar.absolute(arrays("x"))
+    return planar_copy(absolute=True)(arrays("x"))
 
 
 @rule("square")
@@ -120,7 +122,7 @@ def square(op: Op, arrays: Arrays) -> np.ndarray:
 
 @rule("identity")
 def identity(op: Op, arrays: Arrays) -> np.ndarray:
-    return planar.formula("add", arrays("x"))
+    return planar_copy()(arrays("x"))
 
 
 @rule("tile")
@@ -140,7 +142,7 @@ def table_function(op: Op, arrays: Arrays) -> np.ndarray:
     function = FUNCTIONS[op.type]
     epsilon = float(np.float16(op.arg("epsilon"))) if function.epsilon else 0.0
     result = through_table(arrays("x"), table(table_name(op)), number_of(function.scale), epsilon)
-    return planar.formula("add", result, scale=number_of(LN_2)) if op.type == "log" else result
+    return planar_copy(scale=number_of(LN_2))(result) if op.type == "log" else result
 
 
 @rule("leaky_relu", "clip", "sigmoid_hard")
@@ -208,7 +210,7 @@ def _by_difference(op: Op, arrays: Arrays) -> np.ndarray:
         word, number = with_number(word, float(y.reshape(-1)[0]))
         y = np.full(y.shape, number, np.float16)
     if second.is_constant and y.size == 1 and x.shape == op.output.shape:
-        difference = planar.formula("add", x, bias=-number)
+        difference = planar_copy(bias=-number)(x)
     else:
         difference = elementwise("sub", x, y)
     return lookup(table(STEPS[word]), difference) != 0
@@ -218,10 +220,10 @@ def _by_difference(op: Op, arrays: Arrays) -> np.ndarray:
 def floor(op: Op, arrays: Arrays) -> np.ndarray:
     """Integer part minus one where the fraction is negative; ceil is -floor(-x)."""
     x = arrays("x")
-    source = planar.formula("add", x, scale=-1.0) if op.type == "ceil" else x
+    source = planar_copy(scale=-1.0)(x) if op.type == "ceil" else x
     below = through_table(through_table(source, table("fraction")), table("below_zero"))
     result = elementwise("sub", through_table(source, table("integer")), below)
-    return planar.formula("add", result, scale=-1.0) if op.type == "ceil" else result
+    return planar_copy(scale=-1.0)(result) if op.type == "ceil" else result
 
 
 @rule("real_div")
@@ -272,9 +274,9 @@ def logical_not(op: Op, arrays: Arrays) -> np.ndarray:
 def quantise(op: Op, arrays: Arrays) -> np.ndarray:
     """A planar factor, a planar sum where there is a zero point, stored as bytes (hypothesis ``byte-store``)."""
     affine = affine_of(op)
-    result = planar.formula("add", arrays("input"), scale=affine.inverse)
+    result = planar_copy(scale=affine.inverse)(arrays("input"))
     if affine.zero:
-        result = planar.formula("add", result, bias=float(affine.zero))
+        result = planar_copy(bias=float(affine.zero))(result)
     return to_bytes(result, op.output.dtype)
 
 
@@ -284,5 +286,5 @@ def dequantise(op: Op, arrays: Arrays) -> np.ndarray:
     affine = affine_of(op)
     result = from_bytes(arrays("input"))
     if affine.zero:
-        result = planar.formula("add", result, bias=-float(affine.zero))
-    return planar.formula("add", result, scale=affine.scale)
+        result = planar_copy(bias=-float(affine.zero))(result)
+    return planar_copy(scale=affine.scale)(result)
