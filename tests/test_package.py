@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hexane
-from hexane.cli.main import application
+from hexane.cli.line import application
 from hexane.errors import EmulationError, FormatError
 
 
@@ -42,7 +42,7 @@ def test_a_command_is_there_without_the_others():
     for name in sorted(names):
         (command,) = application(name).registered_commands
         assert name in (command.name, command.callback and command.callback.__name__)
-    for name in ("options", "main", "no_such_command"):
+    for name in ("options", "main", "line", "no_such_command"):
         assert len(application(name).registered_commands) == len(every)
 
 

@@ -184,6 +184,19 @@ def test_interrupted(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("module", ["typer", "hexane.cli.chips", "hexane.chips.table"])
+def test_interrupted_by_an_import(module: str) -> None:
+    """A module whose import meets the signal: the command line's own, a command's, and one that it needs."""
+    finder = f"lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == {module!r} else None"
+    code = (
+        "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.meta_path.insert(0, type('Finder', (), dict(find_spec=staticmethod({finder}))))\n"
+        "sys.argv = ['hexane', 'chips']\nfrom hexane.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "hexane: interrupted\n")
+
+
 def test_a_transformation_that_does_not_exist(tmp_path: Path, model: Path) -> None:
     for command in (("run", model, "--random", 1), ("compile", model, "--stats")):
         _refused(tmp_path, *command, "--without", "bandz", says="did you mean bands")
