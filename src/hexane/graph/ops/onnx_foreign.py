@@ -140,8 +140,8 @@ CONTROL = frozenset(("If", "Loop", "Scan"))
 
 
 def kind_of(op: Op) -> str:
-    """Name of an op where it came from: the node's type of one that MIL lacks."""
-    return op.kind.removeprefix("onnx.")
+    """Name of an op where it came from: the node's type of one that MIL lacks, ``At`` run time or not."""
+    return op.kind.removeprefix("onnx.").removesuffix("At") if op.type.startswith("onnx.") else op.kind
 
 
 def reason_on_host(op: Op) -> str:

@@ -125,15 +125,23 @@ def pad(x, pads, value, axes, mode):
     return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
 
 
-_KINDS = tuple(name.removeprefix("reduce_") for name in REDUCTIONS)
+def onnx_reduction(name: str) -> str:
+    """ONNX's name of a reduction: ``ReduceLogSum`` of ``reduce_log_sum``, ``ReduceL1`` of ``reduce_l1_norm``."""
+    return name.removesuffix("_norm").title().replace("_", "")
 
 
-@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False", kind=_KINDS)
-def reduce(x, axes, kind, keep_dims, keep_all):
-    """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
-    over = axes_of(axes or (() if keep_all else None), x.ndim)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.asarray(REDUCTIONS[f"reduce_{kind}"](x, over, keep_dims)).astype(x.dtype)
+def _reduction(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    def reduce(x: np.ndarray, axes: Sequence[int], keep_dims: bool, keep_all: bool) -> np.ndarray:
+        """A reduction whose axes arrive at run time; none mean all of them, or none with ``keep_all``."""
+        over = axes_of(axes or (() if keep_all else None), x.ndim)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return np.asarray(function(x, over, keep_dims)).astype(x.dtype)
+
+    return reduce
+
+
+for _name, _function in REDUCTIONS.items():
+    runtime_op(onnx_reduction(_name), "x:A axes:ints~ keep_dims:bool=True keep_all:bool=False")(_reduction(_function))
 
 
 @runtime_op("CumSum", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
@@ -151,9 +159,9 @@ def trilu(x, k, upper):
     return np.triu(x, k) if upper else np.tril(x, k)
 
 
-@runtime_op("Fill", "x:A shape:ints~")
+@runtime_op("ConstantOfShape", "x:A shape:ints~")
 def fill(x, shape):
-    """A tensor full of ``x`` (ONNX ConstantOfShape)."""
+    """A tensor full of ``x``."""
     return np.full(tuple(shape), x.reshape(()))
 
 

@@ -170,7 +170,7 @@ def constant(c: NodeContext) -> Operand:
 def constant_of_shape(c: NodeContext) -> Operand:
     value = c.attr("value", np.zeros(1, np.float32)).reshape(())
     if not c.is_constant(0):
-        return c.at_run_time("Fill", "the input", x=value, shape=c.need(0))
+        return c.at_run_time("ConstantOfShape", "the input", x=value, shape=c.need(0))
     return filled(c, c.ints(0) or [], value)
 
 

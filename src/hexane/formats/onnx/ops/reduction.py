@@ -15,7 +15,7 @@ def reduce(c: NodeContext) -> Operand:
     x, kind = c.need(0), REDUCTIONS[c.node.op_type]
     keep, keep_all = bool(c.attr("keepdims", 1)), bool(c.attr("noop_with_empty_axes", 0))
     if not c.has_attr("axes") and not c.is_constant(1):
-        return c.at_run_time("Reduce", "axes", x=x, axes=c.need(1), kind=kind, keep_dims=keep, keep_all=keep_all)
+        return c.at_run_time(c.node.op_type, "axes", x=x, axes=c.need(1), keep_dims=keep, keep_all=keep_all)
     axes = c.axes_input(1)
     rank = len(type_of(x).shape)
     if not axes:
