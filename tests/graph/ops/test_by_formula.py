@@ -527,8 +527,9 @@ def test_a_large_constant_is_not_widened_for_a_few_of_its_rows(op, typed):
     assert peak < table.nbytes / 10
 
 
-def test_the_inverse_of_a_negative_zero_is_negative() -> None:
+@pytest.mark.parametrize("op", ["inverse", "rsqrt"])
+def test_the_inverse_of_a_negative_zero_is_negative(op: str) -> None:
     b = GraphBuilder()
-    b.output(b.inverse(x=b.input("x", (2,), "fp32"), epsilon=0.0, name="y"))
+    b.output(b.op(op, x=b.input("x", (2,), "fp32"), epsilon=0.0, name="y"))
     with np.errstate(divide="ignore"):
         assert b.graph.evaluate({"x": np.float32([0.0, -0.0])})["y"].tolist() == [np.inf, -np.inf]

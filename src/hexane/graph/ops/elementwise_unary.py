@@ -62,7 +62,7 @@ op(
 )
 def rsqrt(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / sqrt(x + epsilon)."""
-    return 1 / np.sqrt(x + x.dtype.type(epsilon))
+    return 1 / np.sqrt(x + x.dtype.type(epsilon) if epsilon else x)  # of -0 without one -inf, as IEEE 754 has it
 
 
 @op(
