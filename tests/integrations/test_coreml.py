@@ -314,6 +314,22 @@ def test_coremltools_compresses_a_model_of_ours(tmp_path: Path, rng: np.random.G
     assert 0.003 < difference < 0.25  # of int8 weights: half a step of up to 4/127 in each of 64 products
 
 
+@pytest.mark.parametrize("units", UNITS)
+def test_whole_numbers_are_whole(units: str, tmp_path: Path) -> None:
+    """Floats stand for whole numbers, as Core ML takes them (apple/coremltools issues 194 and 1498); others do not."""
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(3,), dtype=mil.types.int32)])
+    def doubled(ids: Any) -> Any:
+        return mb.add(x=ids, y=ids, name="y")
+
+    model = hexane.coreml.MLModel(saved(ct.convert(doubled, skip_model_load=True), tmp_path), compute_units=units)
+    for ids in ([1, 2, -3], [1.0, 2.0, -3.0], np.int64([1, 2, -3])):
+        np.testing.assert_array_equal(model.predict({"ids": ids})["y"], [2, 4, -6])
+    for ids, reason in (([4.5, 1, 2], "fractions"), ([np.nan, 1, 2], "fractions"), ([1 << 40, 1, 2], "outside int32")):
+        with pytest.raises(UsageError, match=reason):
+            model.predict({"ids": ids})
+
+
 def test_the_constructor_is_coremltools_own(tmp_path: Path, rng: np.random.Generator) -> None:
     import inspect
 

@@ -216,7 +216,7 @@ def test_networks_of_all_decoded_programs(path):
 
 
 def test_a_large_map_of_bytes_is_looked_up(monkeypatch) -> None:
-    """What a planar task makes of one source is a function of 65,536 values: a map of more is not computed one by one."""
+    """A planar task of one source is a function of 65,536 values: a map of more is not computed one by one."""
     b = GraphBuilder()
     scale, zero = np.float32(0.05), np.uint8(120)
     x = b.input("x", (1, 16, 128, 128), "fp32")

@@ -16,7 +16,9 @@ def command(
     file: Annotated[Path, typer.Argument(help=FILE_HELP)],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=X.npy", help="one per input; the file alone where there is one"),
+        typer.Option(
+            "--input", metavar="NAME=FILE", help="one per input, as in run; the file alone where there is one"
+        ),
     ] = None,
     random: Annotated[
         int | None, typer.Option("--random", metavar="SEED", help="draw the inputs that are not given")
@@ -37,15 +39,20 @@ def command(
     from hexane.cli.engine_files import engine_program
     from hexane.emulator import difference, files, run
     from hexane.emulator.trace import COLUMNS
+    from hexane.session.inputs import for_surfaces
 
     if raw and random is not None:
         raise UsageError("--random draws values, --raw takes bytes", hint="leave one of them out")
     for path in (output, dump):
         refuse_overwriting(path, [file, other, *(inputs or ())], overwrite=overwrite)
     image = engine_program(file, segment)
-    arrays = files.read_inputs(image, inputs or [], raw=raw)
-    if random is not None:
-        arrays = {**files.drawn_inputs(image, random), **arrays}
+    if raw:
+        arrays = files.read_surfaces(image, inputs or [])
+    else:
+        gathered = for_surfaces(image, inputs or [], seed=random)
+        arrays = gathered.arrays
+        for note in gathered.notes:
+            typer.echo(note, err=True)
     layout = "raw" if raw else "nchw"
     if other is not None:
         outcome = difference.first_difference(image, engine_program(other), arrays, layout=layout)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LARGEST_INPUT = 1 << 32
 
 
-def read_inputs(image: Image, options: Iterable[str], *, raw: bool = False) -> dict[str, np.ndarray]:
-    """``name=path`` options (``path`` alone for a single input) to arrays; .npy files (``raw``: any file's bytes)."""
+def read_surfaces(image: Image, options: Iterable[str]) -> dict[str, np.ndarray]:
+    """``name=path`` options (``path`` alone for a single input) to surfaces' bytes: any file's, or those of an .npy."""
     inputs = {}
     for option in options:
         if len(image.inputs) == 1 and "=" not in option:
@@ -32,7 +32,7 @@ def read_inputs(image: Image, options: Iterable[str], *, raw: bool = False) -> d
             raise UsageError(f"{option!r} is not NAME=FILE", where="--input")
         if name in inputs:
             raise UsageError(f"input {name!r} is given twice", where="--input")
-        inputs[name] = _read(Path(path), raw=raw)
+        inputs[name] = _read(Path(path))
     return inputs
 
 
@@ -52,11 +52,11 @@ def drawn_inputs(image: Image, seed: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read(path: Path, *, raw: bool) -> np.ndarray:
+def _read(path: Path) -> np.ndarray:
     try:
         if path.stat().st_size > LARGEST_INPUT:
             raise UsageError(f"the file has more than {LARGEST_INPUT} bytes", where=str(path))
-        if raw and path.suffix != ".npy":
+        if path.suffix != ".npy":
             return np.frombuffer(path.read_bytes(), np.uint8)
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
@@ -66,8 +66,7 @@ def _read(path: Path, *, raw: bool) -> np.ndarray:
         ValueError, EOFError, MemoryError, SyntaxError, RecursionError, TypeError, LookupError, AttributeError,
         OverflowError, tokenize.TokenError,
     ) as error:  # fmt: skip
-        hint = "`hexane run` takes pictures and sound too; here they are arrays (.npy)"
-        raise FormatError(f"not a .npy file: {error}", where=str(path), hint=hint) from error
+        raise FormatError(f"not a .npy file: {error}", where=str(path)) from error
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

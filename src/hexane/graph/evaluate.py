@@ -21,7 +21,16 @@ from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import OpSpec, plain, result_types, spec_of, values_of
-from hexane.graph.types import DTYPES, STRINGS, StateType, TensorType, TooLargeError, eval_dtype, kinds_of, tensor_of
+from hexane.graph.types import (
+    STRINGS,
+    StateType,
+    TensorType,
+    TooLargeError,
+    eval_dtype,
+    kinds_of,
+    misfit,
+    tensor_of,
+)
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
@@ -96,13 +105,8 @@ def checked_input(value: Value, content: Any) -> np.ndarray:
         raise UsageError(f"input {value.name!r} has shape {array.shape}", hint=f"it is a {value.type}")
     if type_.dtype in STRINGS:
         return array.astype(str)
-    kind = DTYPES[type_.dtype].kind
-    if kind in "iu":
-        if array.dtype.kind == "f" and array.size and not np.array_equal(array, np.trunc(array)):
-            raise UsageError(f"input {value.name!r} has fractions", hint=f"it is a {value.type}")
-        carrier = np.iinfo(type_.carrier)
-        if array.size and array.dtype.kind != "b" and (array.min() < carrier.min or array.max() > carrier.max):
-            raise UsageError(f"input {value.name!r} has numbers outside {type_.dtype}")
+    if reason := misfit(array, type_.dtype):
+        raise UsageError(f"input {value.name!r} {reason}", hint=f"it is a {value.type}")
     with np.errstate(over="ignore"):
         fitted = array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
     # What reads a state keeps what it read, while the caller's array changes.

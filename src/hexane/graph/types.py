@@ -88,6 +88,17 @@ def kinds_of(dtype: str) -> str:
     return "UO" if dtype in STRINGS else "biuf"
 
 
+def misfit(array: np.ndarray, dtype: str) -> str:
+    """Why numbers are none of an integer type: fractions, or a number outside it. Empty where they fit."""
+    kind, carrier = DTYPES[dtype].kind, DTYPES[dtype].carrier
+    if kind not in "iu" or not array.size or array.dtype.kind == "b":
+        return ""
+    if array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
+        return "has fractions"
+    limits = np.iinfo(carrier)
+    return f"has numbers outside {dtype}" if array.min() < limits.min or array.max() > limits.max else ""
+
+
 def dtype_name(dtype: Any) -> str:
     """MIL's name of a dtype given as MIL name, NumPy name or NumPy dtype; GraphError when there is none."""
     if isinstance(dtype, str):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hexane.errors import UsageError
 from hexane.graph import html
-from hexane.graph.types import kinds_of
+from hexane.graph.types import kinds_of, misfit
 from hexane.program.attribution import share_on_engine
 from hexane.program.package import save
 from hexane.program.segment import ENGINE, HOST, Port, Segment
@@ -138,6 +138,8 @@ class Program:
                 )
             if array.dtype.kind not in kinds_of(port.dtype):
                 raise UsageError(f"input {port.name!r} is of dtype {array.dtype}", hint=f"it is {port.dtype}")
+            if reason := misfit(array, port.dtype):
+                raise UsageError(f"input {port.name!r} {reason}", hint=f"it is {port.dtype}")
             if port.name in engines and (text := _out_of_range(array)):
                 warnings.warn(f"input {port.name!r} has {text}", RuntimeWarning, stacklevel=2)
             values[port.name] = array

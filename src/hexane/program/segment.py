@@ -80,7 +80,7 @@ class Segment:
         """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""
         assert self.image is not None
         shapes = {s.label: s.shape for s in self.image.surfaces if s.role == "input"}
-        return {port.name: _as_surface(values[port.name], port).reshape(shapes[port.name]) for port in self.inputs}
+        return {port.name: as_surface(values[port.name], port).reshape(shapes[port.name]) for port in self.inputs}
 
     def declared(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Surfaces that the engine wrote as the graph declares them."""
@@ -92,7 +92,8 @@ def _label(port: Port) -> str:
     return port.name.removesuffix("@output")
 
 
-def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
+def as_surface(array: np.ndarray, port: Port) -> np.ndarray:
+    """Numbers of an input as its surface holds them: fp16 or bytes."""
     with np.errstate(over="ignore", invalid="ignore"):
         if port.dtype == "fp16" and array.dtype == np.float32:
             return from_float32(np.ascontiguousarray(array))

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.emulator.files import drawn_inputs as drawn_surfaces
 from hexane.errors import UsageError
-from hexane.graph.types import DTYPES
+from hexane.graph.types import DTYPES, dtype_name, misfit
+from hexane.program.segment import Port, as_surface
 from hexane.session.arrays import SOUNDS, TEXTS, described, npy, npz, require_fit, sound, text
 from hexane.session.drawing import drawn_inputs
 from hexane.session.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
-    from hexane.program import Port
+    from hexane.image import Image
 
 __all__ = ["NORMALIZATIONS", "PICTURES", "GatheredInputs", "fitted", "gather", "layout_of", "normalization", "picture"]
 
@@ -47,28 +49,7 @@ def gather(
     sound (``.wav``) to its length. Inputs without a file are drawn from ``seed`` (``hexane.session.drawing``; ``graph``
     says what whole numbers mean). UsageError where neither is given, and for arrays that do not fit or hold NaN.
     """
-    by_name = {port.name: port for port in ports}
-    arrays: dict[str, np.ndarray] = {}
-    notes: list[str] = []
-    for option in options:
-        name, path = _split(option, by_name)
-        kind = path.suffix.lower()
-        if kind == ".npz":
-            arrays.update(npz(path, by_name))
-            continue
-        if name is None:
-            raise UsageError(
-                f"{option!r} does not say which input it is for",
-                hint=f"write NAME={path}; the inputs are {', '.join(by_name)}",
-            )
-        if kind in PICTURES:
-            arrays[name], note = picture(path, by_name[name], normalize)
-            notes.append(note)
-        elif kind in SOUNDS:
-            arrays[name], note = sound(path, by_name[name])
-            notes.append(note)
-        else:
-            arrays[name] = (text if kind in TEXTS else npy)(path, by_name[name])
+    arrays, notes = _read(ports, options, normalize)
     defaults = graph.metadata.get("defaults", {}) if graph is not None else {}
     for port in ports:
         if port.name in defaults and port.name not in arrays:
@@ -88,11 +69,63 @@ def gather(
     return GatheredInputs({port.name: fitted(arrays[port.name], port) for port in ports}, tuple(notes))
 
 
-def fitted(array: np.ndarray, port: Port) -> np.ndarray:
-    """An array in the input's shape (axes of size 1 may be missing); UsageError for another shape, or for NaN."""
-    where = f"input {port.name!r}"
+def for_surfaces(
+    image: Image, options: Iterable[str], *, normalize: str | None = None, seed: int | None = None
+) -> GatheredInputs:
+    """Inputs of an engine program from the same files as a network's, in its surfaces' types.
+
+    Those without a file are drawn from ``seed`` (``hexane.emulator.files``) or missing. NaN stays: the engine's answer
+    to it is a question to the emulator.
+    """
+    ports = [Port(surface.label, tuple(surface.shape), dtype_name(surface.dtype)) for surface in image.inputs]
+    given, notes = _read(ports, options, normalize)
+    arrays = {} if seed is None else drawn_surfaces(image, seed)
+    arrays |= {port.name: as_surface(_shaped(given[port.name], port), port) for port in ports if port.name in given}
+    return GatheredInputs(arrays, tuple(notes))
+
+
+def _read(
+    ports: Sequence[Port], options: Iterable[str], normalize: str | None
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays of the inputs that have a file, and one sentence per choice. UsageError for one with two files."""
+    by_name = {port.name: port for port in ports}
+    arrays: dict[str, np.ndarray] = {}
+    notes: list[str] = []
+    for option in options:
+        name, path = _split(option, by_name)
+        kind = path.suffix.lower()
+        if kind == ".npz":
+            arrays_of_option = npz(path, by_name)
+        elif name is None:
+            raise UsageError(
+                f"{option!r} does not say which input it is for",
+                hint=f"write NAME={path}; the inputs are {', '.join(by_name)}",
+            )
+        elif kind in PICTURES or kind in SOUNDS:
+            port = by_name[name]
+            array, note = picture(path, port, normalize) if kind in PICTURES else sound(path, port)
+            arrays_of_option = {name: array}
+            notes.append(note)
+        else:
+            arrays_of_option = {name: (text if kind in TEXTS else npy)(path, by_name[name])}
+        for twice in arrays.keys() & arrays_of_option.keys():
+            raise UsageError(f"input {twice!r} is given twice", where="--input")
+        arrays |= arrays_of_option
+    return arrays, notes
+
+
+def _shaped(array: np.ndarray, port: Port) -> np.ndarray:
     require_fit(array.shape, array.dtype, port)
-    array = array.reshape(port.shape)
+    if reason := misfit(array, port.dtype):
+        raise UsageError(reason, where=f"input {port.name!r}", hint=f"it is {described(port)}")
+    return array.reshape(port.shape)
+
+
+def fitted(array: np.ndarray, port: Port) -> np.ndarray:
+    """An array in the input's shape (axes of size 1 may be missing); UsageError for another shape, NaN, fractions of
+    whole numbers."""
+    where = f"input {port.name!r}"
+    array = _shaped(array, port)
     if array.dtype.kind == "f" and np.isnan(array).any():
         first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
         raise UsageError(

@@ -28,6 +28,7 @@ from hexane.formats.coreml.reader import graph_of, parsed, read_message, select
 from hexane.formats.coreml.writer import write_package
 from hexane.frontends.networks import well_formed
 from hexane.graph import Graph, TensorType
+from hexane.graph.types import misfit
 from hexane.integrations.coreml.features import Descriptions, Feature, described, of_graph
 from hexane.integrations.coreml.programs import EngineSize, HostSize, Report, Size
 
@@ -321,7 +322,8 @@ class MLModel:
 
         Arrays, lists, tensors of frameworks, numbers, and ``PIL`` images where the model takes pictures. Numbers are
         cast to the declared element type. A model with states needs one from :meth:`make_state`, changed in place.
-        UsageError for an input that is missing, unknown, or of another shape, mode or kind.
+        UsageError for an input that is missing, unknown, or of another shape, mode or kind, and for fractions where
+        whole numbers are declared (Core ML takes floats there; what it makes of a fraction is not documented).
         """
         start = time.perf_counter_ns()
         try:
@@ -357,9 +359,12 @@ class MLModel:
             for name, feature in self._inputs.items()
         }
         size = self._size({name: array.shape for name, array in values.items()})
-        types = {name: type_.carrier for name, type_ in size.graph.inputs.items() if isinstance(type_, TensorType)}
+        types = {name: type_ for name, type_ in size.graph.inputs.items() if isinstance(type_, TensorType)}
+        for name, array in values.items():
+            if name in types and (reason := misfit(array, types[name].dtype)):
+                raise UsageError(f"input {name!r} {reason}", hint=f"it is a {self._inputs[name]}")
         with np.errstate(over="ignore", invalid="ignore"):
-            cast = {name: values[name].astype(types[name]) for name in values if name in types}
+            cast = {name: values[name].astype(types[name].carrier) for name in values if name in types}
         results = size.run(cast, self._arrays(size, state))
         classes = size.graph.metadata.get("classes")
         return {name: feature.given_back(results[name], classes) for name, feature in self._outputs.items()}
