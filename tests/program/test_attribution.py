@@ -156,3 +156,14 @@ def _first_of(ways: Ways, maker, wanted):
             visited.add(op)
             waiting += [ways.makers[v.name] for v in op.operands() if v.name in ways.makers]
     return None
+
+
+def test_a_move_is_not_held_back_by_a_function_on_the_host() -> None:
+    """A result with a new layout: its copy stands for the transpose in front of the function, too."""
+    b = GraphBuilder()
+    x = b.transpose(x=b.abs(x=b.input("x", (1, 52, 4, 1), "fp16")), perm=(0, 2, 3, 1), name="t")
+    b.output(b.cosh(x=b.tanh(x=x), name="y"))
+    counts = hexane.compile(b.graph).stats()
+    rows = {row.name: row for row in hexane.check(b.graph).rows}
+    assert {name for name, row in rows.items() if row.place == "host"} == {"y"}
+    assert list(counts["host_reasons"].values()) == [rows["y"].reason]

@@ -72,6 +72,7 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
     host_names = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
     on_host = {op for name, op in makers.items() if name in host_names and not has(op, SAME_VALUES)}
+    moved = {op.outputs[0].name for op in visible_ops(graph) if _copies(op)}
     answers: dict[Op, Op | None] = {}
     of_host: dict[Op, Op | None] = {}
     for name, place in places.items():
@@ -80,7 +81,7 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
             place = replace(place, evidence=Evidence.INFERRED)
         if maker is not None and segments[place.segment].kind != HOST:
             part = ways.first(maker, on_host.__contains__, of_host)
-            if part is not None:
+            if part is not None and (name not in moved or _copies(part)):  # a copy needs no function of others
                 place = replace(place, held_back=compiled[part.outputs[0].name])
         places[name] = place
     return places

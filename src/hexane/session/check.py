@@ -30,7 +30,7 @@ from hexane.session.weight_notes import WeightNote, weight_notes, with_weights
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
 
     from hexane.graph import Graph, Op, Value
     from hexane.program import Program
@@ -267,9 +267,11 @@ def _report(
     tasks = places_of(graph, program.segments) if program is not None else {}
     rows, updates, remarks_by_op = [], _updates(graph), remarks(graph, chip, values)
     nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
-    for op in visible_ops(graph):
+    ops = visible_ops(graph)
+    own = {value.name for op in ops for value in op.outputs}
+    for op in ops:
         task = tasks.get(op.outputs[0].name)
-        ours = None if program is None else _as_compiled(op, task, program)
+        ours = None if program is None else _as_compiled(op, task, program, own)
         row = _row(op, apple[op.outputs[0].name], ours, compiled)
         row = replace(row, partly=task is not None and task.held_back is not None)
         if ENGINE in (row.apple, row.hexane):
@@ -333,13 +335,15 @@ def _row(op: Op, apple: OpPlacement, ours: OpPlacement | None, compiled: bool) -
     )  # fmt: skip
 
 
-def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> OpPlacement:
-    """Segment of hexane's program that computes an op, by which rule, and how that is known."""
+def _as_compiled(op: Op, place: OpPlace | None, program: Program, own: Set[str]) -> OpPlacement:
+    """Segment of hexane's program that computes an op, by which rule, and how that is known; ``own``: the network's
+    names."""
     if place is None:
         return OpPlacement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
     evidence, place = place.evidence, place.held_back or place
     segment = program.segments[place.segment]
-    itself = place.name in (op.outputs[0].name, f"{op.outputs[0].name}__full")
+    renamed = place.name not in own and place.label.startswith(f"{op.kind} ")
+    itself = renamed or place.name in (op.outputs[0].name, f"{op.outputs[0].name}__full")
     reason = segment.reasons.get(place.label, segment.reason)
     if segment.kind == ENGINE:
         reason = reason if itself else f"computed as part of {place.label}: {reason}"
