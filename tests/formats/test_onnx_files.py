@@ -234,6 +234,19 @@ def test_one_network_in_many_op_sets(opset: int) -> None:
     np.testing.assert_allclose(load(converted).evaluate({"x": x})["y"], wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool<count_include_pad=1>", "LpPool<p=3>", "LpPool"])
+@pytest.mark.parametrize("window", ["[3,4]", "[2,4]", "[7,2]"])
+def test_a_window_larger_than_the_padded_input_in_ceiling_mode(kind: str, window: str) -> None:
+    """The first window begins in the input and reaches beyond it, whatever its size, up to a stride."""
+    runtime = pytest.importorskip("onnxruntime")
+    name, _, own = kind.rstrip(">").partition("<")
+    attributes = f"kernel_shape={window}, strides=[4,4], pads=[1,1,0,0], ceil_mode=1" + (own and f", {own}")
+    model = text(f"g (float[1, 3, 5, 1] x) => (float[1, 3, h, w] y) {{ y = {name}<{attributes}>(x) }}", opset=19)
+    x = np.random.default_rng(3).standard_normal((1, 3, 5, 1)).astype(np.float32)
+    (expected,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(load(model).evaluate({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_an_op_set_of_the_future_is_named() -> None:
     model = text("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     model.opset_import[0].version = 999
