@@ -94,6 +94,19 @@ def test_linking_chains_surfaces_by_name() -> None:
     assert {s.label: s.role for s in cut(joined, 1).surfaces} == {"probs": "input", "last": "output"}
 
 
+def test_every_surface_channel_is_given_out_and_no_more_than_there_are() -> None:
+    """Numbers of channels have five bits, and the first four stand for the program's own parts."""
+    first = real("relu_w77")
+    images = [
+        first.with_surface("probs@output", name=f"out{number:02}").with_surface("image", name=f"in{number:02}")
+        for number in range(15)
+    ]
+    joined = link(*images[:14])
+    assert sorted(surface.channel or 0 for surface in joined.surfaces) == list(range(4, 32))
+    with pytest.raises(UsageError, match="28 channels"):
+        link(*images)
+
+
 def test_linking_refuses_what_does_not_fit() -> None:
     image = hexane.open_image(small_program())
     with pytest.raises(UsageError, match="in one program"):
