@@ -114,12 +114,10 @@ class _Draft:
         self.registers[register] = before & keep | bits
 
     def get(self, name: str) -> int:
+        """A field of a register, or of its reset value where nobody named the register."""
         handle = self.roles.handle(name)
-        if handle.key < 0:
-            word = self.header.get(-1 - handle.key, 0)
-        else:
-            value = self.registers.get(self.table.register(handle.key)[0])
-            word = (handle.register.reset or 0) if value is None else value
+        value = self.registers.get(self.table.register(handle.key)[0])
+        word = (handle.register.reset or 0) if value is None else value
         return word >> handle.shift & handle.limit
 
     # -- what the task's own fields and its position add --------------------------------------------------------------
