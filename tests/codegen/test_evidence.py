@@ -71,7 +71,7 @@ def test_a_bias_equal_for_all_outputs_is_one_number_as_in_apples_products(output
     graph, inputs = norm_of_squares(np.full(outputs, 0.125))
     program = hexane.compile(graph, chip)
     agreed(program, inputs)
-    (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
+    (plan,) = (plan for plan in program.segments[0].plans if plan.table)
     task = program.segments[0].image.tasks[program.segments[0].plans.index(plan)]
     assert plan.ne.acc_bias == 0.125 and task.get("NE.MACCfg.BiasMode") == 0
     assert outputs > 1 or plan.evidence is Evidence.APPLE
@@ -82,7 +82,7 @@ def test_other_biases_are_a_row_in_front_of_the_weights(bias: list[float], k: in
     graph, inputs = norm_of_squares(np.array(bias), k)
     program = hexane.compile(graph)
     agreed(program, inputs)
-    (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
+    (plan,) = (plan for plan in program.segments[0].plans if plan.table)
     assert plan.ne.acc_bias == 0 and "table before bias" in plan.note
 
 

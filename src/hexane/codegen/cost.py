@@ -80,7 +80,7 @@ def engine_ns(plan: Plan) -> float:
         time = channels * NE_PIXEL_NS if pixel and (plan.ne.op is NeOp.BYPASS or plan.ne.ones) else 0.0
         if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
             time = max(time, channels * NE_TURNED_NS)
-        if plan.tables and plan.source.dma is None:
+        if plan.table and plan.source.dma is None:
             lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             each = NE_PIXEL_NS if plan.shape[2] else NE_ROW_NS

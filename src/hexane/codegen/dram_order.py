@@ -53,7 +53,7 @@ class _Order:
         ends = [(side, at) for side, at in ends if at[0] in self.tasks]
         kernels = [at for at in kernels if at[0] in self.tasks]
         sources = [(side, at) for side, at in ends if side != RESULT]
-        if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is not None:
+        if plan.kernel_buffer is not None and plan.dtid is not None:
             self.settled = max(self.settled, plan.dtid)
         if plan.source.hint.after_task or plan.second.hint.after_task:
             self.settled = i - 1

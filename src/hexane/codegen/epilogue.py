@@ -12,7 +12,7 @@ def apply(epilogue: Epilogue, plan: Plan) -> Plan:
     """Put an epilogue into a plan; the encoder rounds its factor to fp16."""
     plan = plan.computing(post_scale=epilogue.scale, nonlinear=NeNonlinear.RELU if epilogue.relu else NeNonlinear.NONE)
     if epilogue.table_name is not None:
-        plan = plan.computing(nonlinear=NeNonlinear.TABLE).but(tables=plan.tables + (epilogue.table_name,))
+        plan = plan.through(epilogue.table_name)
         if epilogue.table_name not in KNOWN or epilogue.numbers:
             plan = plan.inferred("a derived or fitted table behind sums")
     return plan

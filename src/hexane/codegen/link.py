@@ -266,8 +266,8 @@ class Linker:
 
     def _buffers(self, plan: Plan) -> list[Buffer]:
         buffers = [dma.buffer for dma in (plan.source.dma, plan.second.dma, plan.result.dma) if dma is not None]
-        if plan.kernel is not None and plan.kernel.source is not None:
-            buffers.append(plan.kernel.source)
+        if plan.kernel_buffer is not None:
+            buffers.append(plan.kernel_buffer)
         return buffers
 
     def _place_scratch(self) -> int:
@@ -308,8 +308,8 @@ class Linker:
                 if key not in keys:
                     readers.setdefault(key, []).append((i, side, dma))
                 keys.add(key)
-            if plan.kernel is not None and plan.kernel.source is not None:
-                read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
+            if plan.kernel_buffer is not None:
+                read_later.add(self._key(plan.kernel_buffer, number) or (plan.kernel_buffer.name,))
         for places in readers.values():
             for rank, (i, side, dma) in enumerate(places):
                 self.plans[i] = self.plans[i].on(side, hint=self._hint(i, dma, rank, len(places)))
@@ -357,11 +357,11 @@ class Linker:
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
         writers: dict[Any, int] = {}
-        last = {plan.kernel.source: i for i, plan in enumerate(self.plans) if plan.kernel is not None}
+        last = {plan.kernel_buffer: i for i, plan in enumerate(self.plans)}
         for i, (plan, number) in enumerate(zip(self.plans, self._homes)):
-            if plan.kernel is not None and plan.kernel.source is not None:
-                key = self._key(plan.kernel.source, number)
-                again = last[plan.kernel.source] > i
+            if plan.kernel_buffer is not None:
+                key = self._key(plan.kernel_buffer, number)
+                again = last[plan.kernel_buffer] > i
                 hint = ReadHint.NOALLOC if key is None else ReadHint.DEPRI if again else ReadHint.DROP
                 task = writers[key] if plan.dtid is None and key is not None else plan.dtid
                 self.plans[i] = plan.but(kernel_hint=hint, dtid=task)
@@ -376,7 +376,7 @@ class Linker:
         long = {
             number
             for plan, number in zip(self.plans, self._homes)
-            if plan.kernel is not None and plan.kernel.source is not None
+            if plan.kernel_buffer is not None
             if self.target.duration(plan) >= LONG_TASK_US
         }
         planar = False

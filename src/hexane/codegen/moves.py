@@ -233,8 +233,8 @@ class BufferUses:
             for side in SIDES:
                 if (dma := plan.operand(side).dma) is not None:
                     self.users[self.key(index, dma.buffer)].append((index, side))
-            if plan.kernel is not None and plan.kernel.source is not None:
-                self.users[self.key(index, plan.kernel.source)].append((index, "kernel"))
+            if plan.kernel_buffer is not None:
+                self.users[self.key(index, plan.kernel_buffer)].append((index, "kernel"))
         self.gone: set[int] = set()
 
     def key(self, index: int, buffer: Buffer) -> Key:

@@ -24,6 +24,7 @@ from hexane.codegen.operations import (
     KernelFormat,
     KernelWindow,
     Mac,
+    NeNonlinear,
     PeKind,
     Planar,
     ReadHint,
@@ -248,7 +249,7 @@ class Plan:
     goes_beside: bool = False  # the next task is the other unit's, and its first source waits for nothing
     streams_in: bool = False  # the other end of such a pair
     dtid: int | None = None  # plan index of the task that staged this task's kernel
-    tables: tuple[str, ...] = ()
+    table: str = ""  # behind the sums
     time_ns: float = 0.0  # engine-bound time where a rule is known (§16)
     read_rows: int = 0  # source rows that the tiles read again
     op: str = ""
@@ -290,6 +291,11 @@ class Plan:
         return Evidence.INFERRED if self.doubt else Evidence.APPLE
 
     @property
+    def kernel_buffer(self) -> Buffer | None:
+        """The buffer of a kernel that other tasks compute."""
+        return self.kernel.source if self.kernel is not None else None
+
+    @property
     def columns(self) -> int:
         """Of the result."""
         return self.wout * self.window.ox
@@ -297,6 +303,10 @@ class Plan:
     def inferred(self, note: str) -> Plan:
         """The same task, no example of which is Apple's; ``note`` says what of it, if nothing does yet."""
         return self.but(note=self.note or note)
+
+    def through(self, table: str) -> Plan:
+        """The same task of the neural cores with a look-up table behind its sums, by name."""
+        return self.computing(nonlinear=NeNonlinear.TABLE).but(table=table)
 
     def computing(self, **changes: Any) -> Plan:
         """The same task with other settings of its unit; TypeError for one that there is not."""

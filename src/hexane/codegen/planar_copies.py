@@ -15,7 +15,7 @@ from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.moves import BufferUses, Key
-from hexane.codegen.operations import COPY, Element, NeNonlinear, NeOp
+from hexane.codegen.operations import COPY, Element, NeOp
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.price import Prices
 from hexane.errors import UnsupportedError
@@ -73,7 +73,7 @@ def _is_clean(program: BufferUses, index: int, clean: set[Key]) -> bool:
         return False
     if plan.unit == "PE":
         return True
-    if plan.ne.nonlinear is NeNonlinear.TABLE or plan.ne.post_scale != 1.0:
+    if plan.table or plan.ne.post_scale != 1.0:
         return False
     if plan.ne.op is NeOp.SUM:
         return True

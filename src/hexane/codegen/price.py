@@ -10,7 +10,7 @@ from math import prod
 from hexane.chips import Chip
 from hexane.chips.measured import values
 from hexane.codegen.operands import read_extents
-from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
+from hexane.codegen.operations import After, Element, PeKind, SourceType
 from hexane.codegen.plan import Plan, TaskKernel
 from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
 from hexane.cost.task import TaskFacts, layer_of
@@ -29,7 +29,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     neural = plan.unit == "NE"
     staged_result = plan.result.transfer is None
     kernel = plan.kernel if neural else None
-    alone = plan.ne.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
+    alone = plan.ne.ones and bool(plan.table) and family_of(generation).packed  # by a channel of its own
     after = plan.source.after
     follows = plan.source.type is SourceType.STRIPS
     if after is not After.NOTHING and not follows:  # a neural task's wait for its own unit is told first
@@ -57,7 +57,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
         computed=kernel is not None and kernel.source is not None,
         unicast=plan.unicast > 0,
         stored=_stored(plan) if neural else "fp16",
-        table=neural and plan.ne.nonlinear is NeNonlinear.TABLE,
+        table=bool(plan.table),
         follows=follows,
     )
 

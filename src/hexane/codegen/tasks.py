@@ -32,7 +32,6 @@ from hexane.codegen.operations import (
     NO_KERNEL,
     After,
     Element,
-    NeNonlinear,
     NeOp,
     SourceType,
 )
@@ -142,7 +141,7 @@ def _stacks(target: Target, plan: Plan) -> bool:
     if plan.cores_log2 == MOST_CORES_LOG2 or plan.source.element is not Element.FP16 or plan.groups > 1:
         return False
     leaves = plan.result.transfer is not None
-    return leaves or (plan.cores_log2 > 0 and plan.ne.nonlinear is NeNonlinear.TABLE)
+    return leaves or (plan.cores_log2 > 0 and bool(plan.table))
 
 
 def by_dma(plan: Plan, region: Region, *, keep: bool = False, after: After = STARTS) -> Plan:
@@ -317,6 +316,12 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING, *, second
     source = plan.source._replace(region=region, type=SourceType.RESIDENT, after=after)
     against = plan.second._replace(region=second or plan.second.region)
     return plan.but(source=source, second=against, patch=patch)
+
+
+def planar(target: Target, plan: Plan) -> Plan:
+    """A PE task of one operand from DRAM to DRAM, cut in height where L2 does not hold it."""
+    plan, end = pe_source(plan, 0)
+    return fit_pe(target, streams_out(target, plan, end, explicit=False))
 
 
 def fit_pe(target: Target, plan: Plan) -> Plan:

@@ -47,8 +47,8 @@ def _tasks(number: int, segment: Segment, writers: dict[str, str]) -> tuple[list
                 edges += _edge(writers, walk.buffer.name, name, constant=walk.buffer.space is Space.CONST)
             elif region.base in in_l2:
                 edges.append(f"{_quoted(in_l2[region.base])} -> {_quoted(name)} [style=dashed, label=L2];")
-        if plan.kernel is not None and plan.kernel.source is not None:
-            edges += _edge(writers, plan.kernel.source.name, name)
+        if plan.kernel_buffer is not None:
+            edges += _edge(writers, plan.kernel_buffer.name, name)
         if plan.result.transfer is not None:
             writers[plan.result.transfer.buffer.name] = name
         else:

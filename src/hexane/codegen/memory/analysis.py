@@ -103,8 +103,8 @@ class StripeAnalysis:
         found: dict[Hashable, list[TaskOperand]] = {}
         pinned: set[Hashable] = {None}
         for i, plan in enumerate(self.plans):
-            if plan.kernel is not None and plan.kernel.source is not None:
-                pinned.add(self.identity(plan.kernel.source, i))
+            if plan.kernel_buffer is not None:
+                pinned.add(self.identity(plan.kernel_buffer, i))
             if plan.source.staged or plan.result.staged:
                 walks = (dma for dma in (plan.source.dma, plan.second.dma, plan.result.dma) if dma is not None)
                 pinned.update(self.identity(dma.buffer, i) for dma in walks)

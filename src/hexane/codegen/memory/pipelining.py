@@ -87,7 +87,7 @@ def _gains(apart: Pair, locked: Pair, price: Price) -> bool:
 def is_shown(leader: Plan, follower: Plan) -> bool:
     """True where programs of Apple's have such a pair: a table behind a planar sum or difference."""
     planar = leader.pe.kind is PeKind.BINARY and leader.pe.op is PeOp.ADD
-    return planar and follower.ne.op is NeOp.BYPASS and bool(follower.tables)
+    return planar and follower.ne.op is NeOp.BYPASS and bool(follower.table)
 
 
 def _in_l2(plan: Plan) -> Plan:
@@ -158,7 +158,7 @@ def _can_follow(plan: Plan, limits: Generation) -> bool:
         return plan.pe.elementwise and not transposed and not plan.source.broadcast
     if plan.window != PIXEL or plan.out_trans or plan.small_source or plan.fat_tile:
         return False
-    computed = plan.kernel is not None and plan.kernel.source is not None
+    computed = plan.kernel_buffer is not None
     return plan.ne.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan, limits)
 
 

@@ -52,7 +52,7 @@ def by_rows(plan: Plan) -> bool:
         return False
     if plan.out_trans and not (plan.unicast and plan.ne.plain_copy):
         return False
-    if plan.kernel is not None and plan.kernel.source is not None:
+    if plan.kernel_buffer is not None:
         return False
     if plan.unit == "NE":
         return not plan.ne.pairs and not plan.kernel_format.binary

@@ -77,8 +77,8 @@ def _tensors(program: ResidencyProgram, plans: Sequence[Plan], residents: Sequen
             else:
                 count.read += moves[end.side]
             count.causes.append(_cause(program, plans, key, key in stay))
-        if plan.kernel is not None and plan.kernel.source is not None:
-            key = program.identity(plan.kernel.source, i)
+        if plan.kernel_buffer is not None:
+            key = program.identity(plan.kernel_buffer, i)
             count = _count(counts, key, plan)
             count.read += moves[KERNELS]
             count.causes.append((Cause.FORM, "a task reads it as its kernel"))

@@ -292,8 +292,8 @@ def values_of(
     uses: dict[Hashable, list[TaskOperand]] = {}
     pinned: dict[Hashable, str] = {}
     for i, plan in enumerate(plans):
-        if plan.kernel is not None and plan.kernel.source is not None:
-            pinned[identity(plan.kernel.source, i)] = KERNEL
+        if plan.kernel_buffer is not None:
+            pinned[identity(plan.kernel_buffer, i)] = KERNEL
         if plan.source.staged or plan.result.staged:
             for dma, staged in ((plan.source.dma, plan.source.staged), (plan.result.dma, plan.result.staged)):
                 if staged and dma is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
+from hexane.codegen.recipes.registry import fp16, recipe, x_and_result
 from hexane.errors import UnsupportedError
 from hexane.lowering.functions import FITTED, LIMITED
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment, plan = Fragment(context), unary.copy_of(context.target, x)
     plan = plan.computing(post_scale=factor)
     plan = unary.set_table(plan, table, *numbers)

@@ -7,10 +7,12 @@ are exact.
 
 from __future__ import annotations
 
-from hexane.codegen import l2, tasks
+import numpy as np
+
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import BINARY
 from hexane.codegen.plan import Plan
+from hexane.codegen.recipes.elementwise import side_by_side
 from hexane.codegen.recipes.shape import AxisWalk, _dma, straight, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
@@ -49,13 +51,8 @@ def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk
     src, src2, dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
     plan = Plan(pe=BINARY[op], w=w, h=h, c=c, groups=n)
     plan = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
-    plan, end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
-    base = end if same else l2.second_operand_base(end)
-    plan = plan.against(region=replace(plan.source.region, base=base))
-    plan = tasks.streams_out(fragment.target, plan, base + end)
-    plan = tasks.fit_pe(fragment.target, plan)
-    return fragment.add(plan)
+    return fragment.add(side_by_side(fragment.target, plan, same=same))
 
 
 def fill(fragment: Fragment, target: AxisWalk, line: AxisWalk) -> Plan:
@@ -68,8 +65,6 @@ def fill(fragment: Fragment, target: AxisWalk, line: AxisWalk) -> Plan:
 
 def constant_line(fragment: Fragment, count: int, value: float) -> AxisWalk:
     """``count`` equal numbers in the const section."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         tensor = fragment.plain_constant(np.full((1, 1, 1, count), value, np.float16))
     return AxisWalk.of(tensor)

@@ -11,11 +11,11 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, is_small_source
-from hexane.codegen.operations import BINARY, INT8_KERNEL, NEGATION, After, Element, Mac, NeNonlinear, Planar
+from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, NEGATION, After, Element, Planar
 from hexane.codegen.plan import Plan, Region, TaskKernel
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
-from hexane.codegen.recipes.registry import need_fp16, recipe, scalar
+from hexane.codegen.recipes.registry import need_fp16, recipe, scalar, x_and_result
 from hexane.errors import UnsupportedError
 from hexane.frozen import replace
 from hexane.kernels import KernelLayout, pack
@@ -103,15 +103,13 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
         plan = unary.copy_of(fragment.target, tensor).reading(dma=tensor.dma())
         plan, _ = fragment.bring(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         fragment.stay(plan, replace(pairs, base=place * pairs.channel, channel=2 * pairs.channel))
-    table_of_bytes = Mac(binary_point=0, nonlinear=NeNonlinear.TABLE)
-    pair = Plan(ne=table_of_bytes, w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
+    pair = Plan(ne=MAC_BYTES, w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
     pair = pair.writing(element=Element.UINT8).but(cores_log2=cores_log2(x.c))
     layout = KernelLayout(x.c, 2, unicast=True, cores=1 << pair.cores_log2, dtype="int8", table=True)
     weights = np.tile(np.array([1, -1], np.int8).reshape(1, 2, 1, 1), (x.c, 1, 1, 1))
     packed = pack(layout, weights, table=lookup_table(table))
-    pair = pair.writing(dma=out.dma()).but(
-        kernel=TaskKernel(packed.data, packed.offsets, packed.sizes), tables=(table,)
-    )
+    kernel = TaskKernel(packed.data, packed.offsets, packed.sizes)
+    pair = pair.through(table).writing(dma=out.dma()).but(kernel=kernel)
     pair = tasks.choose_shape(fragment.target, pair)
     if is_small_source(fragment.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair = pair.but(shape=(pair.shape[2],) * 3)
@@ -124,8 +122,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
 def floor(ops: Sequence[Op], context: Context) -> Fragment:
     """floor: integer part minus (fraction below zero); ceil is -floor(-x)."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, out = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, out = x_and_result(op, context)
     fragment = Fragment(context)
     if op.type == "floor" and x.n == x.h == x.w == 1:
         _floor_vector(fragment, x, out)

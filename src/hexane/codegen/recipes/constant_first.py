@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.codegen import l2, tasks
+from hexane.codegen import l2
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import After
@@ -24,6 +24,7 @@ from hexane.codegen.recipes.linear import (
     as_rows,
     block_plan,
     blocks_for,
+    from_transposed,
     settle,
     turn_in,
 )
@@ -85,9 +86,5 @@ def _turned(fragment: Fragment, x: MatrixRows, y: MatrixRows, weights: Product, 
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=False)
         plan = plan.writing(dma=replace(y.walk(), offset=y.offset + block.first * y.stride))
-        if i == 0:
-            plan = plan.reading(dma=source.walk, staged=True)
-        plan = settle(fragment.target, plan)
-        plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.sending(source.end).but(holds=i < len(blocks) - 1)
-        fragment.add(plan)
+        plan = from_transposed(fragment.target, plan, source, first=i == 0)
+        fragment.add(plan.sending(source.end).but(holds=i < len(blocks) - 1))

@@ -116,14 +116,16 @@ def two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, rel
 
 
 def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
-    plan = planar(op, out, relu)
-    plan = plan.reading(dma=a.dma()).against(dma=b.dma()).writing(dma=out.dma())
+    plan = planar(op, out, relu).reading(dma=a.dma()).against(dma=b.dma()).writing(dma=out.dma())
+    return side_by_side(target, plan, same=a.buffer == b.buffer and a.offset == b.offset)
+
+
+def side_by_side(target: Target, plan: Plan, *, same: bool) -> Plan:
+    """A planar task whose two operands of DMA lie one behind the other in L2, ``same`` where they are one tensor."""
     plan, end = tasks.pe_source(plan, 0)
-    same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
     plan = plan.against(region=replace(plan.source.region, base=base))
-    plan = tasks.streams_out(target, plan, base + end)
-    return tasks.fit_pe(target, plan)
+    return tasks.fit_pe(target, tasks.streams_out(target, plan, base + end))
 
 
 def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:

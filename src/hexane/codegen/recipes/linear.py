@@ -270,12 +270,15 @@ def products(fragment: Fragment, source: TransposedMap, weights: Product, y: Mat
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
         plan = plan.writing(dma=replace(y.walk(), offset=y.offset + 2 * block.first))
-        if i == 0 and source.walk is not None:
-            plan = plan.reading(dma=source.walk, staged=True)
-        plan = settle(fragment.target, plan)
-        plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
-        plan = plan.sending(source.end).but(holds=i < len(blocks) - 1)
-        fragment.add(plan)
+        plan = from_transposed(fragment.target, plan, source, first=i == 0)
+        fragment.add(plan.sending(source.end).but(holds=i < len(blocks) - 1))
+
+
+def from_transposed(target: Target, plan: Plan, source: TransposedMap, *, first: bool) -> Plan:
+    """A block's task, which reads the map in L2; the first of the map brings what is not there yet."""
+    if first and source.walk is not None:
+        plan = plan.reading(dma=source.walk, staged=True)
+    return tasks.resident(settle(target, plan), source.region, source.after if first else After.NOTHING)
 
 
 def folded_products(fragment: Fragment, source: TransposedMap, weights: Product, base: int, kernels: Kernels) -> Region:
@@ -285,10 +288,7 @@ def folded_products(fragment: Fragment, source: TransposedMap, weights: Product,
     blocks = blocks_for(fragment.target, weights, source.h, source.w, transposed=True)
     for i, block in enumerate(blocks):
         plan = block_plan(fragment.target, source, weights, block, kernels, out_trans=True)
-        if i == 0 and source.walk is not None:
-            plan = plan.reading(dma=source.walk, staged=True)
-        plan = settle(fragment.target, plan)
-        plan = tasks.resident(plan, source.region, source.after if i == 0 else After.NOTHING)
+        plan = from_transposed(fragment.target, plan, source, first=i == 0)
         fragment.stay(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
     return region
 

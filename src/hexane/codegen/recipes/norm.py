@@ -30,7 +30,7 @@ from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_small, sizes_of_one, two_surfaces
 from hexane.codegen.recipes.linear import MatrixRows, TransposedMap, as_rows
 from hexane.codegen.recipes.reduce import cube
-from hexane.codegen.recipes.registry import constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe, x_and_result
 from hexane.codegen.recipes.shape import AxisWalk, permute
 from hexane.codegen.recipes.softmax import load, loading, row_values
 from hexane.codegen.recipes.softmax_parts import lock
@@ -75,8 +75,7 @@ def axes_of(op: Op) -> tuple[frozenset[str], tuple[int, ...]]:
 def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
     """layer_norm: mean, deviation and scale in L2; gamma and beta as planar tasks behind it."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     axes, _ = axes_of(op)
     if "n" in axes:
         raise UnsupportedError("a layer norm over the batch", code=Reason.BATCH)

@@ -14,7 +14,7 @@ from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Dma, Region
 from hexane.codegen.recipes.columns import columns, turn
-from hexane.codegen.recipes.registry import need_fp16, recipe
+from hexane.codegen.recipes.registry import recipe, x_and_result
 from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
@@ -43,8 +43,7 @@ def _phases(op: Op, wide: int) -> Iterator[tuple[int, int, int, int]]:
 def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     """pixel_shuffle, depth_to_space: a turned copy per pixel of a block, one turned copy back."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment = Fragment(context)
     factor = y.h // x.h
     transposed = columns(fragment, y.n, y.w, y.h, y.c)
@@ -59,8 +58,7 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
 def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     """pixel_unshuffle, space_to_depth: one turned copy, then a turned copy back per pixel of a block."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment = Fragment(context)
     factor = x.h // y.h
     if op.type == "space_to_depth" and context.choices.lone_elements and context.policy.between:
@@ -110,8 +108,7 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
 def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     """upsample_nearest_neighbor by whole factors: a copy per repetition of columns, then of rows."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     tall, wide = y.h // x.h, y.w // x.w
     if (x.h * tall, x.w * wide) != (y.h, y.w):
         raise UnsupportedError(

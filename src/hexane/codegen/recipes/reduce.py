@@ -221,9 +221,7 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
             plan = plan.reading(region=Region(0, channel, row, block, block))
         plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
     else:
-        plan, end = tasks.pe_source(plan, 0)
-        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
-        plan = tasks.fit_pe(fragment.target, plan)
+        plan = tasks.planar(fragment.target, plan)
     fragment.add(plan)
 
 
@@ -239,10 +237,7 @@ def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         plan = Plan(pe=kind.over(x.w), w=x.w, c=x.c, groups=x.h)
         plan = plan.reading(dma=Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row))
         plan = plan.writing(dma=Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row))
-        plan, end = tasks.pe_source(plan, 0)
-        plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
-        plan = tasks.fit_pe(fragment.target, plan)
-        fragment.add(plan)
+        fragment.add(tasks.planar(fragment.target, plan))
 
 
 def _rows_of_one_channel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
@@ -359,10 +354,7 @@ def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> N
     plan = (
         Plan(pe=kind.over(x.c * x.h * x.w), w=x.w, h=x.c, d=x.h, groups=x.n).reading(dma=cube(x)).writing(dma=out.dma())
     )
-    plan, end = tasks.pe_source(plan, 0)
-    plan = tasks.streams_out(fragment.target, plan, end, explicit=False)
-    plan = tasks.fit_pe(fragment.target, plan)
-    fragment.add(plan)
+    fragment.add(tasks.planar(fragment.target, plan))
 
 
 def cube(x: Tensor) -> Dma:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen.context import Context
-from hexane.codegen.fragment import Fragment
+from hexane.codegen.fragment import Fragment, Tensor
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.types import STRINGS
 from hexane.lowering.fusion import fused_ops
@@ -108,3 +108,9 @@ def need_fp16(*values: Value) -> None:
         if value.dtype != "fp16":
             kind = "text" if value.dtype in STRINGS else value.dtype
             raise UnsupportedError(f"{value.name} is {kind}; the engine computes in fp16", code=Reason.ELEMENT_TYPE)
+
+
+def x_and_result(op: Op, context: Context) -> tuple[Tensor, Tensor]:
+    """An op's x, of fp16, and its result as tensors in DRAM."""
+    need_fp16(op.arg("x"))
+    return context.tensor(op.arg("x")), context.tensor(op.output)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST
-from hexane.codegen.recipes.registry import need_fp16, recipe
+from hexane.codegen.recipes.registry import recipe, x_and_result
 from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.rounding import align
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape across rows: turned so that every element of a row is a line of its own, and turned back."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment = Fragment(context)
     split = _common_prefix(x, y)
     outer = prod(x.shape[: split[0]])

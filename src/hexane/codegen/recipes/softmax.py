@@ -16,7 +16,7 @@ from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_S
 from hexane.codegen.plan import Destination, Dma, Operand, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
-from hexane.codegen.recipes.registry import need_fp16, recipe
+from hexane.codegen.recipes.registry import recipe, x_and_result
 from hexane.codegen.recipes.softmax_parts import (
     BLOCK,
     difference,
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 def softmax(ops: Sequence[Op], context: Context) -> Fragment:
     """softmax along one axis, in L2; large maps through scratch."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     rank = len(op.arg("x").shape)
     index = op.arg("axis") % rank + 4 - rank
     if index < 0:  # a leading axis of one element, which the surface does not have

@@ -12,7 +12,7 @@ from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kern
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import ABSOLUTE, COPY, SQUARE, After, Element, NeNonlinear, NeOp, Planar
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
+from hexane.codegen.recipes.registry import fp16, recipe, x_and_result
 from hexane.errors import UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def set_table(plan: Plan, name: str, *args: float) -> Plan:
     """Give an NE task without weights its table: one copy that all cores share."""
-    plan = plan.computing(nonlinear=NeNonlinear.TABLE).but(tables=plan.tables + (name,))
+    plan = plan.through(name)
     cores = min(1 << plan.cores_log2, plan.cout)  # cores without a channel have no stream
     return plan.but(kernel=table_kernel(lookup_table(name, *args), cores, name))
 
@@ -63,8 +63,7 @@ def copy_of(target: Target, x: Tensor, **settings: Any) -> Plan:
 def relu(ops: Sequence[Op], context: Context) -> Fragment:
     """relu: one neural engine copy with ReLU."""
     (op,) = ops
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    need_fp16(op.arg("x"))
+    x, y = x_and_result(op, context)
     fragment, plan = Fragment(context), copy_of(context.target, x)
     plan = plan.computing(nonlinear=NeNonlinear.RELU)
     fragment.add(ne_stream(context.target, plan, x, y))
@@ -75,8 +74,7 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
 def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     """Table functions: one neural engine copy through a 33-node table; log adds a planar scale by ln 2."""
     op = ops[0]
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     function = FUNCTIONS[op.type]
     name = table_name(op)
     fragment, plan = Fragment(context), copy_of(context.target, x)
@@ -129,8 +127,7 @@ PLANAR = {"abs": ABSOLUTE, "square": SQUARE, "identity": COPY}
 def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     """abs, square, identity: one planar engine task."""
     op = ops[0]
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment = Fragment(context)
     fragment.add(pe_stream(context.target, Plan(pe=PLANAR[op.type], w=x.w, h=x.h, c=x.c, groups=x.n), x, y))
     return fragment
@@ -140,8 +137,7 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
 def sign(ops: Sequence[Op], context: Context) -> Fragment:
     """sign: one neural engine copy through a step table of three constants."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    x, y = x_and_result(op, context)
     fragment, plan = Fragment(context), copy_of(context.target, x)
     plan = set_table(plan, "sign")
     fragment.add(ne_stream(context.target, plan, x, y))

@@ -195,7 +195,7 @@ class H13(Target):
 
 def _debug_events(plan: Plan, index: int, last: int) -> int:
     pure_copy = plan.unit == "NE" and plan.ne.plain_copy and plan.kernel is None
-    slow = any(table in SLOW_TABLES for table in plan.tables)
+    slow = plan.table in SLOW_TABLES
     high = 0 if pure_copy else DEBUG_SLOW if slow else DEBUG_PLAIN
     low = DEBUG_LAST if index == last else DEBUG_FIRST if index == 0 else 0
     return high << 12 | low | (DEBUG_BUSY if high else 0)

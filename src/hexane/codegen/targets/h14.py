@@ -66,16 +66,7 @@ class H14(Packed):
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
-        if plan.unit == "NE":
-            values["NE.MACCfg.Bit20"] = 1
-            if plan.kernel is not None:
-                values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
-        else:
-            del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
-        if plan.pe.operands < 2:
-            del values["Common.ChCfg.Src2InFmt"]
-        if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
-            values["Common.Cfg.FillLowerNEFirst"] = 1
+        super().common(plan, values)
         if plan.goes_beside:
             values["Common.Cfg.Unk23"] = 1
         values["Common.Cfg.One"] = not (plan.source.dma is None and plan.second.dma is not None)
@@ -92,7 +83,7 @@ class H14(Packed):
         single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.ne.ones
         if not single or plan.streams_in:
             return super().duration(plan)
-        rate = NE_TABLE_PATCH_NS if plan.tables else ONE_CORE_PATCH_NS
+        rate = NE_TABLE_PATCH_NS if plan.table else ONE_CORE_PATCH_NS
         return max(super().duration(plan), int(patch_count(plan.wout, plan.hout, plan.shape[2]) * rate / 1000))
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:

@@ -56,7 +56,7 @@ class H16G(H16):
 
     def duration(self, plan: Plan) -> int:
         time = super().duration(plan)
-        if not (plan.tables and plan.unicast and plan.ne.op is NeOp.SUM):
+        if not (plan.table and plan.unicast and plan.ne.op is NeOp.SUM):
             return time
         lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
         return max(time, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))

@@ -48,18 +48,9 @@ class Later(Packed):
     """CrH of every writer."""
 
     def common(self, plan: Plan, values: Fields) -> None:
-        if plan.pe.operands < 2:
-            del values["Common.ChCfg.Src2InFmt"]
+        super().common(plan, values)
         if not plan.unicast:
             values["Common.GroupConvCfg.UnicastCin"] = self.idle_unicast
-        if plan.unit == "NE":
-            values["NE.MACCfg.Bit20"] = 1
-            if plan.kernel is not None:
-                values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
-            if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
-                values["Common.Cfg.FillLowerNEFirst"] = 1
-        else:
-            del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
 
     idle_unicast = 0
     choices = CHOICES

@@ -40,7 +40,7 @@ class Packed(Target):
         self.destination(plan, values, addresses, places)
         runtime = self.kernel(plan, values, addresses, places)
         values["Header[1].ExeCycles"] = self.duration(plan)
-        slow = any(table in SLOW_TABLES for table in plan.tables) and not plan.small_source
+        slow = plan.table in SLOW_TABLES and not plan.small_source
         if slow and self.marks_slow_tables:
             values["Header[4].DebugLogEvents"] = SLOW
         roles = roles_of(self.generation)
@@ -55,7 +55,16 @@ class Packed(Target):
         return duration_us(plan)
 
     def common(self, plan: Plan, values: Fields) -> None:
-        raise NotImplementedError
+        if plan.pe.operands < 2:
+            del values["Common.ChCfg.Src2InFmt"]
+        if plan.unit == "NE":
+            values["NE.MACCfg.Bit20"] = 1
+            if plan.kernel is not None:
+                values["NE.KernelCfg.KernelAlign"] = plan.kernel_buffer is not None or self.only_table(plan)
+            if (plan.out_trans and plan.unicast > 1) or plan.kernel_buffer is not None:
+                values["Common.Cfg.FillLowerNEFirst"] = 1
+        else:
+            del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         raise NotImplementedError
@@ -143,7 +152,7 @@ class Packed(Target):
 
     def only_table(self, plan: Plan) -> bool:
         """True where the kernel is a table and nothing else."""
-        return plan.ne.ones and bool(plan.tables)
+        return plan.ne.ones and bool(plan.table)
 
     def stored(self, plan: Plan) -> bytes:
         """A table is stored once: its own channel fetches it, not the cores."""
