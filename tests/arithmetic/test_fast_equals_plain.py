@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane import arithmetic
-from hexane.arithmetic import formats, multiply, plain_convolution, planar, reduction
+from hexane.arithmetic import formats, multiply, planar, reduction
 from hexane.arithmetic.elementwise import Pointwise, shift_scale
 from hexane.arithmetic.fast import convolution as fast_convolution
 from hexane.arithmetic.fast import elementwise as fast_elementwise
 from hexane.arithmetic.fast import mac as fast_mac
 from hexane.arithmetic.fast import rounding, targets
 from hexane.arithmetic.fast.targets import best, kernels
+from hexane.arithmetic.plain_convolution import Plain
 from hexane.errors import UsageError
 
 CODES = {"avx512": ["avx512", "avx2", "generic"], "avx2": ["avx2", "generic"], "neon": ["neon", "generic"]}.get(
@@ -169,7 +170,7 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     options = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "activation": activation}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
     window = arithmetic.convolution.PlainWindow(kernel, strides, dilations, pads, size)
-    ready = fast_convolution.prepare(w, bias, window, groups, 1.0, activation, False, kernels(code))
+    ready = fast_convolution.prepare(Plain(w, bias, window, groups, 1.0, activation, False), kernels(code))
     assert same(ready(x), plain)
     ready.keep()
     room = np.full((*plain.shape[:3], plain.shape[3] + 3), np.nan, np.float16)
@@ -190,8 +191,8 @@ def test_depthwise_convolutions_of_every_halfword(code, width, step):
     bias = halves(rng, (maps,), "large") * rng.choice([1, 30], maps).astype(np.float16)
     window = arithmetic.convolution.PlainWindow((2, 2), (1, step), (1, 1), (1, 0, 1, 0), (32, width))
     for activation in (None, "relu"):
-        ready = fast_convolution.prepare(w, bias, window, maps, 1.0, activation, False, kernels(code))
-        assert same(ready(x), plain_convolution.Plain(w, bias, window, maps, 1.0, activation, False)(x))
+        ready = fast_convolution.prepare(Plain(w, bias, window, maps, 1.0, activation, False), kernels(code))
+        assert same(ready(x), Plain(w, bias, window, maps, 1.0, activation, False)(x))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -212,7 +213,7 @@ def test_winograd_form(code, seed, channels, outputs, height, pads, size, activa
     options = {"pads": pads, "form": "winograd", "post_scale": scale, "activation": follows}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
     window = arithmetic.convolution.PlainWindow((height, 3), (1, 1), (1, 1), pads, size)
-    fast = fast_convolution.prepare(w, bias, window, 1, scale, follows, True, kernels(code))(x)
+    fast = fast_convolution.prepare(Plain(w, bias, window, 1, scale, follows, True), kernels(code))(x)
     assert same(fast, plain)
 
 
@@ -228,7 +229,8 @@ def test_winograd_transforms_of_hostile_values(code):
         bias = np.repeat(zero, kernel.shape[0])
         plain = arithmetic.conv2d(image, kernel, bias, form="winograd", exact=True)
         window = arithmetic.convolution.PlainWindow((1, 3), (1, 1), (1, 1), (0, 0, 0, 0), image.shape[2:])
-        assert same(fast_convolution.prepare(kernel, bias, window, 1, 1.0, None, True, kernels(code))(image), plain)
+        fast = fast_convolution.prepare(Plain(kernel, bias, window, 1, 1.0, None, True), kernels(code))
+        assert same(fast(image), plain)
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "max", "min", "sumsq"])
@@ -321,8 +323,8 @@ def test_sums_that_meet_the_limit_in_the_middle(code, scale):
     window = arithmetic.convolution.PlainWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (9, 10))
     for activation in (None, "relu"):
         plain = arithmetic.conv2d(image, kernel, bias, post_scale=scale, activation=activation, exact=True)
-        fast = fast_convolution.prepare(kernel, bias, window, 1, scale, activation, False, kernels(code))(image)
-        assert same(fast, plain)
+        fast = fast_convolution.prepare(Plain(kernel, bias, window, 1, scale, activation, False), kernels(code))
+        assert same(fast(image), plain)
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])

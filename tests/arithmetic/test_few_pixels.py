@@ -38,7 +38,7 @@ def case(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_kept_weights_give_the_same_bits(seed, simd):
     w, x, bias, window, activation = case(seed)
-    ready = fast.prepare(w, bias, window, 1, 1.0, activation, False, targets.kernels(simd))
+    ready = fast.prepare(plain.Plain(w, bias, window, 1, 1.0, activation, False), targets.kernels(simd))
     assert isinstance(ready, few_pixels.FewPixels)
     before = ready(x).copy()
     assert ready.keep() > 4 * w.size

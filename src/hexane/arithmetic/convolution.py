@@ -125,10 +125,11 @@ def prepare(
                 cin,
             )  # fmt: skip
         use_winograd = False
+    plain = Plain(w, bias, window, groups, post_scale, activation, use_winograd)
     pixels = window.output[0] * window.output[1]
     outputs = w.shape[0] * pixels + GROUP * groups
     if not (exact or tier.plain(w.size * pixels, outputs, shape[0] * w.shape[2] * w.shape[3] * pixels)):
         from hexane.arithmetic.fast import convolution as fast
 
-        return fast.prepare(w, bias, window, groups, post_scale, activation, use_winograd)
-    return Plain(w, bias, window, groups, post_scale, activation, use_winograd)
+        return fast.prepare(plain)
+    return plain

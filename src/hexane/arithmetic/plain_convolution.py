@@ -103,7 +103,7 @@ class PlainConvolution(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """The plain statement as something that is `PlainConvolution`."""
+    """The plain statement as something that is `PlainConvolution`, its arguments checked."""
 
     w: np.ndarray
     bias: np.ndarray
@@ -114,62 +114,45 @@ class Plain:
     winograd: bool
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        form = conv2d_winograd_plain if self.winograd else conv2d_plain
-        return form(x, self.w, self.bias, self.window, self.groups, self.post_scale, self.activation)
+        return self._winograd(x) if self.winograd else self._direct(x)
 
     def keep(self) -> int:
         return 0
 
+    def _direct(self, x: np.ndarray) -> np.ndarray:
+        """One matrix of terms per image and group."""
+        outputs, groups = self.w.shape[0], self.groups
+        terms = self.window.taps(halfwords(x))
+        weights = halfwords(self.w).reshape(groups, outputs // groups, -1)
+        start = multiply.bias_units(self.bias).reshape(groups, -1, 1)
+        oh, ow = self.window.output
+        result = np.empty((x.shape[0], groups, outputs // groups, oh * ow), np.float16)
+        for n, image in enumerate(terms):
+            for g, columns in enumerate(image.reshape(groups, -1, oh * ow)):
+                sums = multiply.accumulate(weights[g], columns, np.broadcast_to(start[g], result.shape[2:]))
+                result[n, g] = multiply.finish(sums.value(), self.post_scale, self.activation)
+        return result.reshape(x.shape[0], outputs, oh, ow)
 
-def conv2d_plain(
-    x: np.ndarray,
-    w: np.ndarray,
-    bias: np.ndarray,
-    window: PlainWindow,
-    groups: int,
-    post_scale: float,
-    activation: Activation,
-) -> np.ndarray:
-    """The direct form, one matrix of terms per image and group."""
-    terms = window.taps(halfwords(x))
-    weights = halfwords(w).reshape(groups, w.shape[0] // groups, -1)
-    start = multiply.bias_units(bias).reshape(groups, -1, 1)
-    oh, ow = window.output
-    result = np.empty((x.shape[0], groups, w.shape[0] // groups, oh * ow), np.float16)
-    for n, image in enumerate(terms):
-        for g, columns in enumerate(image.reshape(groups, -1, oh * ow)):
-            sums = multiply.accumulate(weights[g], columns, np.broadcast_to(start[g], result.shape[2:]))
-            result[n, g] = multiply.finish(sums.value(), post_scale, activation)
-    return result.reshape(x.shape[0], w.shape[0], oh, ow)
-
-
-def conv2d_winograd_plain(
-    x: np.ndarray,
-    w: np.ndarray,
-    bias: np.ndarray,
-    window: PlainWindow,
-    groups: int,
-    post_scale: float,
-    activation: Activation,
-) -> np.ndarray:
-    """The Winograd form; with an odd width the last pair's second output is computed and left out."""
-    oh, ow = window.output
-    pairs = (ow + 1) // 2
-    v = winograd.transform_input(window.padded(x, extra_columns=ow % 2))
-    u = winograd.transform_kernel(w)
-    kh = window.kernel[0]
-    columns = [
-        np.stack([halfwords(vi)[:, :, ky : ky + oh] for ky in range(kh)], 2).reshape(x.shape[0], -1, oh * pairs)
-        for vi in v
-    ]
-    start = np.broadcast_to(multiply.bias_units(bias)[:, None], (w.shape[0], oh * pairs))
-    result = np.empty((x.shape[0], w.shape[0], oh, 2 * pairs), np.float16)
-    for n in range(x.shape[0]):
-        sums: list[Sums] = [
-            multiply.accumulate(halfwords(u[i]).reshape(w.shape[0], -1), columns[i][n], np.zeros_like(start))
-            for i in range(4)
+    def _winograd(self, x: np.ndarray) -> np.ndarray:
+        """With an odd width the last pair's second output is computed and left out."""
+        outputs = self.w.shape[0]
+        oh, ow = self.window.output
+        pairs = (ow + 1) // 2
+        v = winograd.transform_input(self.window.padded(x, extra_columns=ow % 2))
+        u = winograd.transform_kernel(self.w)
+        kh = self.window.kernel[0]
+        columns = [
+            np.stack([halfwords(vi)[:, :, ky : ky + oh] for ky in range(kh)], 2).reshape(x.shape[0], -1, oh * pairs)
+            for vi in v
         ]
-        for parity, total in enumerate(winograd.combine(sums, start)):
-            outputs = multiply.finish(total.value(), post_scale, activation)
-            result[n, :, :, parity::2] = outputs.reshape(w.shape[0], oh, pairs)
-    return np.ascontiguousarray(result[..., :ow])
+        start = np.broadcast_to(multiply.bias_units(self.bias)[:, None], (outputs, oh * pairs))
+        result = np.empty((x.shape[0], outputs, oh, 2 * pairs), np.float16)
+        for n in range(x.shape[0]):
+            sums: list[Sums] = [
+                multiply.accumulate(halfwords(u[i]).reshape(outputs, -1), columns[i][n], np.zeros_like(start))
+                for i in range(4)
+            ]
+            for parity, total in enumerate(winograd.combine(sums, start)):
+                finished = multiply.finish(total.value(), self.post_scale, self.activation)
+                result[n, :, :, parity::2] = finished.reshape(outputs, oh, pairs)
+        return np.ascontiguousarray(result[..., :ow])

@@ -107,7 +107,7 @@ class Section(Structure):
 
 
 @dataclass(frozen=True)
-class LoadCommand(Structure):
+class Command(Structure):
     """The beginning of every load command; ``STRINGS`` are texts behind the fixed part, each at its ``_offset``."""
 
     STRINGS: ClassVar[tuple[str, ...]] = ()
@@ -124,7 +124,7 @@ class LoadCommand(Structure):
 
 
 @dataclass(frozen=True)
-class Segment(LoadCommand):
+class Segment(Command):
     """``segment_command_64`` with its sections (docs/reference/engine-h13.md 2.4)."""
 
     name: str = text(16)
@@ -143,7 +143,7 @@ class Segment(LoadCommand):
 
 
 @dataclass(frozen=True)
-class SurfaceName(LoadCommand):
+class SurfaceName(Command):
     """The part that the two forms of a surface's name have in common."""
 
     STRINGS = ("name",)
@@ -178,7 +178,7 @@ class Tag(Structure):
 
 
 @dataclass(frozen=True)
-class Thread(LoadCommand):
+class Thread(Command):
     """The beginning of every LC_THREAD; its flavor says what follows. Words that are 0 in all files have defaults."""
 
     STRINGS: ClassVar[tuple[str, ...]] = ("procedure",)
@@ -293,7 +293,7 @@ class TensorThread(Thread):
 
 
 @dataclass(frozen=True)
-class IdentCommand(LoadCommand):
+class IdentCommand(Command):
     """Load command 8: which compiler wrote the file and with which options (docs/reference/engine-h13.md 2.8)."""
 
     STRINGS = ("text",)
@@ -303,7 +303,7 @@ class IdentCommand(LoadCommand):
 
 
 @dataclass(frozen=True)
-class SymbolTableCommand(LoadCommand):
+class SymbolTableCommand(Command):
     """LC_SYMTAB: where symbols and strings stand in the file (docs/reference/engine-h13.md 2.9)."""
 
     symbol_offset: int = u32()
@@ -313,16 +313,13 @@ class SymbolTableCommand(LoadCommand):
 
 
 @dataclass(frozen=True)
-class OpaqueCommand(LoadCommand):
+class OpaqueCommand(Command):
     """A load command that hexane does not know, kept whole."""
 
     body: bytes = b""
 
     def write(self) -> bytes:
         return self.pack() + self.body
-
-
-Command = LoadCommand
 
 
 @dataclass(frozen=True)

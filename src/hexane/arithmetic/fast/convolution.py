@@ -19,25 +19,16 @@ from hexane.arithmetic.fast.targets import VectorKernels, fitting, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
-from hexane.arithmetic.multiply import Activation
 
 
-def prepare(
-    w: np.ndarray,
-    bias: np.ndarray,
-    window: plain.PlainWindow,
-    groups: int,
-    post_scale: float,
-    activation: Activation,
-    winograd: bool,
-    use: VectorKernels | None = None,
-) -> plain.PlainConvolution:
-    """As `hexane.arithmetic.convolution.prepare`, arguments checked, with the vector code of `use`."""
+def prepare(form: plain.Plain, use: VectorKernels | None = None) -> plain.PlainConvolution:
+    """The same convolution on the kernels, with the vector code of `use`; as it is where they lack its finish."""
     use = use or kernels()
-    finish = matrix.finish_of(post_scale, activation)
+    w, bias, window, groups = form.w, form.bias, form.window, form.groups
+    finish = matrix.finish_of(form.post_scale, form.activation)
     if finish is None:
-        return plain.Plain(w, bias, window, groups, post_scale, activation, winograd)
-    if winograd:
+        return form
+    if form.winograd:
         return Winograd(w, bias, window, finish, use)
     finish, per_group = matrix.capped(finish), w.shape[0] // groups
     if groups > 1 and per_group * w.shape[1] < use.shape.rows:

@@ -6,38 +6,18 @@ from dataclasses import fields
 from typing import Any
 
 from hexane.image.anec_parts import AnecHeader
-from hexane.image.parts import (
-    Header,
-    IdentCommand,
-    OpaqueCommand,
-    ProgramThread,
-    Section,
-    Segment,
-    StreamThread,
-    SurfaceName32,
-    SurfaceName64,
-    Symbol,
-    SymbolTableCommand,
-    Tag,
-    TensorThread,
-)
+from hexane.image.parts import Command, Header, Section, Symbol, Tag
 from hexane.image.structure import Structure
 from hexane.isa.assembly import Directive, format_directive
 
-COMMANDS = {
-    cls.__name__: cls
-    for cls in (
-        Segment,
-        SurfaceName32,
-        SurfaceName64,
-        ProgramThread,
-        StreamThread,
-        TensorThread,
-        IdentCommand,
-        SymbolTableCommand,
-        OpaqueCommand,
-    )
-}
+
+def _kinds(cls: type[Command]) -> list[type[Command]]:
+    """The classes of commands that files hold: those that no other refines."""
+    below = cls.__subclasses__()
+    return [kind for part in below for kind in _kinds(part)] if below else [cls]
+
+
+COMMANDS = {cls.__name__: cls for cls in _kinds(Command)}
 
 STRUCTURES: dict[str, type[Structure]] = {
     **COMMANDS,
