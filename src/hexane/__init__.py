@@ -91,62 +91,14 @@ _API = {
 """Where each name of the public API stands."""
 
 _PACKAGES = frozenset(
-    {
-        "arithmetic",
-        "chips",
-        "cli",
-        "codegen",
-        "coreml",
-        "emulator",
-        "formats",
-        "frontends",
-        "graph",
-        "image",
-        "integrations",
-        "isa",
-        "kernels",
-        "language",
-        "lowering",
-        "mil",
-        "numerics",
-        "onnx_backend",
-        "passes",
-        "program",
-        "report",
-        "restrictions",
-        "runtime",
-        "session",
-        "studies",
-        "timing",
-        "torch",
-        "train",
-    }
+    """
+    arithmetic chips cli codegen coreml emulator formats frontends graph image integrations isa kernels language
+    lowering mil numerics onnx_backend passes program report restrictions runtime session studies timing torch
+    train
+    """.split()
 )
 
-__all__ = [
-    "HexaneError",
-    "InferenceSession",
-    "__version__",
-    "build_image",
-    "check",
-    "check_mil",
-    "compare",
-    "compile",
-    "compress",
-    "devices",
-    "emulate",
-    "estimate",
-    "evaluate",
-    "from_jax",
-    "from_tinygrad",
-    "from_torch",
-    "grad",
-    "load",
-    "load_program",
-    "open_image",
-    "parse_mil",
-    "run",
-]
+__all__ = ["HexaneError", "__version__", *_API]
 
 if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
 

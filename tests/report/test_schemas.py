@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from hexane.cli import console
 from hexane.cli.main import app
 from hexane.errors import FormatError, UsageError
 from hexane.formats.json_schema import problems
@@ -52,7 +52,9 @@ def test_columns_of_numbers_end_together_and_of_words_begin_together(
     line: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: list[tuple[list[list[str]], tuple[int, ...]]] = []
-    monkeypatch.setattr(console, "print_rows", lambda rows, head=None, right=(): tables.append((rows, right)))
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("hexane.cli.") and hasattr(module, "print_rows"):
+            monkeypatch.setattr(module, "print_rows", lambda rows, head=None, right=(): tables.append((rows, right)))
     called(line, folder)
     for rows, right in tables:
         columns = [list(map(str, cells)) for cells in zip_longest(*rows, fillvalue="")]

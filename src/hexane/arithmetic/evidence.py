@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.arithmetic.hypotheses import assume
+from hexane.arithmetic.integer import mac_integer
 from hexane.arithmetic.mac import mac
 
 KEYS = 4096
@@ -34,8 +35,6 @@ class EvidenceRow:
 
 def located_dot() -> list[EvidenceRow]:
     """One dot of int8 weights whose sum, scale and result were published: which rounding rule gives it?"""
-    from hexane.arithmetic.integer import mac_integer
-
     # The sum is -2049 in units of 2^-8; any weights and activations with that sum give the same result.
     x = np.full((1, 17), 2.0**-8, np.float16)
     w = np.array([-127] * 16 + [16 * 127 - 2049], np.int8)[:, None]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
+
 
 def command(
     name: Annotated[
@@ -15,7 +17,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-private-api/1).")] = False,
 ) -> None:
     """Print what is known of the engine's private interface on macOS, with evidence and systems."""
-    from hexane.cli.console import print_json, print_rows, title
     from hexane.private_api import KINDS, ROWS, find
 
     rows = list(ROWS) if name is None else find(name)

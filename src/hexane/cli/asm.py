@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexane.cli.options import Overwrite, refuse_overwriting
+from hexane.errors import EmulationError, UnsupportedError, UsageError
+from hexane.files import read_text
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -25,7 +27,6 @@ def command(
 
     Tasks that an engine could not read (blocks missing, links that lead nowhere) are refused.
     """
-    from hexane.files import read_text
     from hexane.image.text import assemble_image
 
     refuse_overwriting(output, [file], overwrite=overwrite)
@@ -38,7 +39,6 @@ def command(
 def _require_readable(image: Image, where: str) -> None:
     """UsageError for tasks that the emulated engine cannot walk through."""
     from hexane.emulator import EmulatedProgram
-    from hexane.errors import EmulationError, UnsupportedError, UsageError
 
     try:
         for _ in EmulatedProgram.of(image.to_bytes()).chain():

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import hexane
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.networks import open_network
 from hexane.cli.options import Bind, Function, OnDevice, Shapes
+from hexane.cli.progress import Bar
+from hexane.files import require_writable
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -40,11 +45,6 @@ def command(
     Only an engine's times are measurements; those of the emulator and of virtual devices are marked. Exit status 0:
     it ran, 2: an error.
     """
-    import hexane
-    from hexane.cli.console import print_json
-    from hexane.cli.networks import open_network
-    from hexane.cli.progress import Bar
-    from hexane.files import require_writable
     from hexane.program import input_ports
     from hexane.runtime.devices import device_named
     from hexane.session.bench import append_row, require_counts
@@ -83,7 +83,6 @@ def command(
 
 
 def _show(measurement: Bench) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.session.bench import NO_ENGINE
 
     calls, predicted = measurement.calls, measurement.predicted

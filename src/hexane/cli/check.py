@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexane.cli.compare import against, shown
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.networks import open_network
 from hexane.cli.options import AsOrBy, Baseline, Bind, Function, Shapes
 from hexane.errors import UsageError
 
@@ -73,8 +75,6 @@ def command(
         findings = None
     refused = any(finding.spoils for finding in findings or ())
     from hexane import chips
-    from hexane.cli.console import print_json
-    from hexane.cli.networks import open_network
     from hexane.runtime.core_ml.plan import asked_here
     from hexane.session.check import check as checked
     from hexane.timing import place
@@ -186,7 +186,6 @@ def _fix(
     graph: Graph, model: Path, targets: Sequence[Chip], arrays: dict[str, Any] | None, output: Path | None, json: bool
 ) -> None:
     """Write the network with every remedy done, for the first chip, and say what it is worth there."""
-    from hexane.cli.console import print_json
     from hexane.session.fix import fixed
 
     target = output or model.with_name(f"{model.stem}.fixed{model.suffix}")
@@ -214,7 +213,6 @@ def _fix(
 
 
 def _show(report: CheckReport, *, host_only: bool) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.session.tables import check_rows, check_title, elsewhere_rows
 
     first, second = check_title(report)
@@ -242,8 +240,6 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
 
 def _show_remarks(report: CheckReport) -> None:
     """Published failures of ops that are on the engine, each rule once."""
-    from hexane.cli.console import print_rows, title
-
     rows: dict[tuple[str, str], list[Any]] = {}
     for row in report.rows:
         for remark in row.remarks:
@@ -264,16 +260,12 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _show_placement(placement: object) -> None:
-    from hexane.cli.console import print_rows, title
-
     ops = placement.ops  # type: ignore[attr-defined]
     title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {len(ops)} ops on the engine")  # type: ignore[attr-defined]
     print_rows([[p.name, p.op, p.place, p.reason] for p in ops], ["op", "type", "place", "why"])
 
 
 def _show_plan(rows: Sequence[Compared], missing: str) -> None:
-    from hexane.cli.console import print_rows, title
-
     if missing:
         typer.echo(f"predicted; Core ML itself was not asked: {missing}")
         return

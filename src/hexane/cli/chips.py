@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
+
 MEASURED = {
     "weights_gbs": "weights",
     "activations_gbs": "activations",
@@ -25,7 +27,6 @@ def command(
 ) -> None:
     """Print what is known of chips: cores, clock, operations per second, memories, time of a call, evidence."""
     from hexane.chips import CHIPS, parse_list
-    from hexane.cli.console import print_json
 
     rows = [_facts(chip) for chip in (parse_list(name) if name else CHIPS)]
     if json:
@@ -97,8 +98,6 @@ def _meaning(advertised: float | None, fp16: float, int8: float | None) -> str |
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from hexane.cli.console import print_rows, title
-
     def text(value: Any) -> str:
         return "not known" if value is None else f"{value:g}"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def against(baseline: Path, answer: Mapping[str, Any], model: Path, limits: Limi
 
 def shown(comparison: Comparison, form: str = "text") -> bool:
     """Print a comparison in one of ``FORMATS``; whether nothing is worse."""
-    from hexane.cli.console import print_json
     from hexane.report.annotations import github, junit
 
     if form == "json":
@@ -71,7 +71,6 @@ def shown(comparison: Comparison, form: str = "text") -> bool:
 
 
 def _print(comparison: Comparison) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.session.baseline import HEAD, RIGHT
 
     title(comparison.text)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import hexane
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.networks import open_network
 from hexane.cli.options import (
     Accuracy,
     As,
@@ -20,6 +24,8 @@ from hexane.cli.options import (
     refuse_overwriting,
     weight_files,
 )
+from hexane.errors import UsageError
+from hexane.files import plain_errors, require_writable, write_whole
 
 if TYPE_CHECKING:
     from hexane.lowering.accuracy import AccuracyCost
@@ -74,14 +80,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the same as JSON (schema hexane-compile/1).")] = False,
 ) -> None:
     """Compile a network to an engine program (or a package of several, with what runs on the host)."""
-    from time import perf_counter
-
-    import hexane
     from hexane import chips
-    from hexane.cli.console import print_json
-    from hexane.cli.networks import open_network
-    from hexane.errors import UsageError
-    from hexane.files import plain_errors, require_writable, write_whole
     from hexane.lowering.accuracy import costs
     from hexane.program.anec import written_beside
     from hexane.program.package import require_ending
@@ -148,7 +147,6 @@ def command(
 def _target(chip: str | None, name: str | None, ident: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
     """The chip that is meant, and what the program says of itself; UsageError for a name of no generation."""
     from hexane import chips
-    from hexane.errors import UsageError
 
     if name is None:
         return chip or "M1", ident
@@ -167,8 +165,6 @@ def _target(chip: str | None, name: str | None, ident: dict[str, Any] | None) ->
 
 
 def _bytes(text: str) -> int:
-    from hexane.errors import UsageError
-
     try:
         return int(text, 0)
     except ValueError:
@@ -176,7 +172,6 @@ def _bytes(text: str) -> int:
 
 
 def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: bool) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.program.anec import described, described_header
     from hexane.program.attribution import share_text
 

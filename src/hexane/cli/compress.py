@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.console import print_json, print_rows
+from hexane.cli.networks import open_network
 from hexane.cli.options import Overwrite, refuse_overwriting
+from hexane.cli.progress import Bar
+from hexane.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,10 +62,6 @@ def command(
     in a file, time predicted.
     """
     from hexane import chips
-    from hexane.cli.console import print_json
-    from hexane.cli.networks import open_network
-    from hexane.cli.progress import Bar
-    from hexane.errors import UsageError
     from hexane.lowering.formats import WeightFormat
     from hexane.studies import compress as compressed
     from hexane.studies.choose import Budget, choose
@@ -139,8 +139,6 @@ def _beyond_fp16(limit: float, mixed: float, plain: float) -> str:
 def _print(
     rows: list[dict[str, Any]], targets: list[Chip], notes: list[str], output: Path | None, page: Path | None
 ) -> None:
-    from hexane.cli.console import print_rows
-
     heads = ["weights", "bytes", "error", *(f"{target.name} ms" for target in targets)]
     columns = ["weights", "bytes", "error", *(f"{target.name}_ms" for target in targets)]
     print_rows([heads, *([_cell(row[key]) for key in columns] for row in rows)])

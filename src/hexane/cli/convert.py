@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json
+from hexane.cli.networks import network_json, open_network
 from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
 
 
@@ -23,14 +25,10 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
     """Convert a network to another file format; weights go into a file beside it."""
-    from hexane.cli.networks import network_json, open_network
-
     refuse_overwriting(target, [source, *(bind or ())], overwrite=overwrite)
     graph = open_network(source, outputs=outputs, function=function, shapes=shape or (), bind=bind or ())
     graph.save(target)
     if as_json:
-        from hexane.cli.console import print_json
-
         print_json({"schema": "hexane-convert/1", "path": str(target), **network_json(graph)})
     else:
         typer.echo(f"{target}: {len(graph.ops)} operations")

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.progress import Bar
+from hexane.files import plain_errors
+
 
 def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the reports.")] = Path("out/demo"),
@@ -20,10 +24,7 @@ def command(
     Exit status 0: float32 finds the same, 1: something differs.
     """
     from hexane import ahead
-    from hexane.cli.console import print_json, print_rows, title
-    from hexane.cli.progress import Bar
     from hexane.demo import demonstrate
-    from hexane.files import plain_errors
     from hexane.program.attribution import share_text
     from hexane.session.seconds import seconds_text
 

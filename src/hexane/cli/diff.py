@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP
+from hexane.cli.console import console, print_json, printable
+from hexane.cli.engine_files import FILE_HELP, engine_program
 
 if TYPE_CHECKING:
     from hexane.image.diff import ImageDifference
@@ -26,8 +27,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare two engine programs field by field, task by task. Exit status 0: same, 1: different, 2: trouble."""
-    from hexane.cli.console import print_json
-    from hexane.cli.engine_files import engine_program
     from hexane.image.diff import diff_containers, diff_images
 
     numbers = segments or (None, None)
@@ -46,8 +45,6 @@ def command(
 
 def _show(difference: ImageDifference) -> None:
     from rich.text import Text
-
-    from hexane.cli.console import console, printable
 
     names = difference.names or ("", "")
     line = Text(printable(difference.where), style="bold")

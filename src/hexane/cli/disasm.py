@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.console import console, print_json
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber, engine_program
 from hexane.cli.options import Overwrite, refuse_overwriting
+from hexane.files import write_whole
 
 
 def command(
@@ -24,9 +26,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
 ) -> None:
     """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
-    from hexane.cli.console import print_json
-    from hexane.cli.engine_files import engine_program
-    from hexane.files import write_whole
     from hexane.image.text import disassemble_image
 
     refuse_overwriting(output, [file], overwrite=overwrite)
@@ -52,8 +51,6 @@ _STYLES = (
 def _show(text: str) -> None:
     """The text with colour on a terminal, and as it is elsewhere."""
     from rich.text import Text
-
-    from hexane.cli.console import console
 
     out = console()
     if not out.is_terminal:

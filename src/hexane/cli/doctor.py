@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
 from hexane.errors import UsageError
+from hexane.files import require_writable
 
 
 def command(
@@ -31,7 +33,6 @@ def command(
     Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing, or --try
     gave other bits.
     """
-    from hexane.cli.console import print_json, print_rows, title
     from hexane.runtime.doctor import diagnose
 
     if entitlement is not None:
@@ -65,7 +66,6 @@ def command(
 
 
 def _explain(path: Path) -> None:
-    from hexane.files import require_writable
     from hexane.private_api.entitlement import CHOICES, CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
 
     require_writable(path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber, engine_program
 from hexane.cli.options import Overwrite, refuse_overwriting
 from hexane.errors import UsageError
 
@@ -49,7 +49,6 @@ def command(
 
     What is written is checked as `hexane emulate` checks it; a warning says what would be refused.
     """
-    from hexane.cli.engine_files import engine_program
     from hexane.emulator.static import refusal
     from hexane.formats.kernel_files import read_changes
     from hexane.image.edit import edited

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.console import print_json, print_rows
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber, engine_program
 from hexane.cli.options import Overwrite, refuse_overwriting
 from hexane.errors import UsageError
 
@@ -35,8 +36,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
     """Run an engine program on the emulated engine, bit for bit."""
-    from hexane.cli.console import print_json, print_rows
-    from hexane.cli.engine_files import engine_program
     from hexane.emulator import difference, files, run
     from hexane.emulator.trace import COLUMNS
     from hexane.session.inputs import for_surfaces

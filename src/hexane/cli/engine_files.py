@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.errors import UsageError
+
 if TYPE_CHECKING:
     from hexane.image import Image
     from hexane.program import Program
@@ -38,7 +40,6 @@ def engine_program(file: Path, segment: int | None = None, *, lenient: bool = Fa
     UsageError : a package of several engine segments where none is chosen, a segment that is none of the engine's, or
         a segment of a file that is no package.
     """
-    from hexane.errors import UsageError
     from hexane.image.files import open_image
 
     package = package_of(file)

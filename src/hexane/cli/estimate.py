@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexane.cli.compare import against, shown
+from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.options import As, Baseline, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
+from hexane.errors import UsageError
+from hexane.files import write_whole
 
 if TYPE_CHECKING:
     from hexane.session.baseline import Comparison
@@ -50,7 +53,6 @@ def command(
     The model is mechanistic and calibrated on published measurements; docs/timing.md says how far to trust it.
     """
     from hexane import chips
-    from hexane.cli.console import print_json
     from hexane.timing import estimates
     from hexane.timing.job import opened
 
@@ -102,7 +104,6 @@ def _paths(thing: Any, targets: list[Any], options: dict[str, Any]) -> list[Esti
 
 
 def _print_paths(results: list[Estimate]) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.timing.call import INTERFACES
     from hexane.timing.tables import HEAD, RIGHT, parts_row
 
@@ -125,7 +126,6 @@ def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: st
 
 
 def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
-    from hexane.cli.console import print_rows
     from hexane.session.how_long import APPLE, HEXANE
     from hexane.timing.tables import HEAD, RIGHT, parts_row
 
@@ -151,7 +151,6 @@ def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
 
 
 def _print_ops(result: Estimate) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.timing.tables import LAYER_HEAD, LAYER_RIGHT, layer_rows
 
     title(f"layers on {result.chip}")
@@ -159,8 +158,6 @@ def _print_ops(result: Estimate) -> None:
 
 
 def _print_placement(thing: Any, chip: Any) -> None:
-    from hexane.cli.console import print_rows, title
-    from hexane.errors import UsageError
     from hexane.timing import place
 
     if not hasattr(thing, "functions"):
@@ -175,7 +172,6 @@ def _print_placement(thing: Any, chip: Any) -> None:
 
 
 def _write_trace(result: Estimate, path: Path) -> None:
-    from hexane.files import write_whole
     from hexane.formats.strict_json import strict_json
     from hexane.timing.trace import chrome_trace
 

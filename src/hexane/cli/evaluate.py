@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Accuracy, Bind, Dialect, Overwrite, Shapes, Without, refuse_overwriting
+import hexane
+from hexane.cli.console import print_json, print_rows
+from hexane.cli.options import (
+    Accuracy,
+    Bind,
+    Dialect,
+    Overwrite,
+    Shapes,
+    Without,
+    parse_bindings,
+    parse_shapes,
+    refuse_overwriting,
+)
+from hexane.cli.progress import Steps
 
 if TYPE_CHECKING:
     from hexane.studies.evaluation import Assessment, FigureRow, Side
@@ -55,11 +69,6 @@ def command(
 
     The metric has an interval of 95 %; samples whose answer the engine changes are named, worst first.
     """
-    import hexane
-    from hexane.cli.console import print_json
-    from hexane.cli.options import parse_bindings, parse_shapes
-    from hexane.cli.progress import Steps
-
     refuse_overwriting(page, [model, data], overwrite=overwrite)
     options: dict[str, Any] = {} if dialect == "default" else {"dialect": dialect}
     if without:
@@ -87,8 +96,6 @@ def command(
 
 def cluster(workers: int, scheduler: str | None, memory: str) -> Any:
     """Place where pieces are computed, by a command's options."""
-    import os
-
     from hexane.studies.pieces import Workers
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -114,8 +121,6 @@ class interruption:
 
 
 def _print(evaluation: Assessment) -> None:
-    from hexane.cli.console import print_rows
-
     against = "" if evaluation.against == "label" else ", against float32's own answers: there are no labels"
     typer.echo(
         f"{evaluation.model} over {evaluation.data}: {evaluation.metric} ({evaluation.better} is better){against}"

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json
+from hexane.files import plain_errors
+
 
 def command(
     folder: Annotated[Path, typer.Argument(help="Where to write; made when it is missing.")] = Path("."),
@@ -17,13 +20,10 @@ def command(
     Every example of the documentation runs in such a folder. The weights are drawn, not trained.
     """
     from hexane.demo.example import make_example
-    from hexane.files import plain_errors
 
     with plain_errors(folder):
         files = make_example(folder)
     if json:
-        from hexane.cli.console import print_json
-
         print_json({"schema": "hexane-example/1", "files": [str(path) for path in files]})
         return
     for path in files:

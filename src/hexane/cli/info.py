@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber, engine_program, package_of
 
 if TYPE_CHECKING:
     from hexane.program import Program
@@ -29,8 +30,6 @@ def command(
 
     Of a .hexane package with several segments: what the segments are; --segment N shows one.
     """
-    from hexane.cli.console import print_json
-    from hexane.cli.engine_files import engine_program, package_of
     from hexane.emulator.placement import with_placements
     from hexane.image.summary import summary_of
 
@@ -47,8 +46,6 @@ def command(
 
 
 def _show_package(file: Path, package: Program, json: bool) -> None:
-    from hexane.cli.console import print_json, print_rows, title
-
     rows: list[dict[str, Any]] = [
         {
             "segment": i,
@@ -72,8 +69,6 @@ def _show_package(file: Path, package: Program, json: bool) -> None:
 
 
 def _show(summary: dict[str, Any], most: int | None) -> None:
-    from hexane.cli.console import print_rows, title
-
     print_rows([[f"{name}:", value] for name, value in _facts(summary)])
     if summary["surfaces"]:
         title("surfaces")

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.console import print_json, print_rows
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber, engine_program
 from hexane.cli.options import Overwrite, refuse_overwriting
+from hexane.errors import UsageError
 
 
 def command(
@@ -25,9 +27,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the kernels of an engine program, write them as .npz files, or replace them."""
-    from hexane.cli.console import print_json, print_rows
-    from hexane.cli.engine_files import engine_program
-    from hexane.errors import UsageError
     from hexane.formats.kernel_files import extract_kernels, replace_kernels
     from hexane.image.kernels import read_kernels
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hexane.cli.console import print_json, print_rows, title
+from hexane.errors import UsageError
+from hexane.files import read_text
 
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
@@ -73,10 +78,7 @@ def command(
 
     The plan is for every chip and context; tokens and scores are computed here, on the first chip's arithmetic.
     """
-    from dataclasses import asdict, replace
-
     from hexane import chips
-    from hexane.cli.console import print_json
     from hexane.language import Decoder
     from hexane.language.adapters import BESIDE
     from hexane.language.evaluation import evaluate_text
@@ -156,8 +158,6 @@ def command(
 
 
 def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
-    from hexane.cli.console import print_rows, title
-
     plan, a = plans[0], decoder.architecture
     typer.echo(
         f"{a.family}: {a.layers} layers of {a.hidden}, {a.heads} heads ({a.kv_heads} of keys) of {a.head_dim}, "
@@ -189,8 +189,6 @@ def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
 
 
 def _print_cycles(entry: dict[str, Any]) -> None:
-    from hexane.cli.console import print_rows, title
-
     title("with a draft (predicted; nothing of the host between the calls)")
     rows = [
         [c["chip"], c["context"], f"{c['accepted']:.2f}", c["proposed"], f"{c['draft_ms']:.1f}",
@@ -208,7 +206,6 @@ def _print_cycles(entry: dict[str, Any]) -> None:
 
 
 def _print_errors(errors: tuple[LayerError, ...]) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.language.layer_errors import DIFFERS, first_to_differ
 
     title("error of the residual stream, of the stream (root mean square)")
@@ -228,8 +225,6 @@ def _contexts(text: str | None, decoder: Decoder) -> list[int]:
 
 
 def _tokens(folder: Path, prompt: str | None, ids: str | None) -> list[int] | None:
-    from hexane.errors import UsageError
-
     if prompt is not None and ids is not None:
         raise UsageError("--prompt and --ids are two beginnings", hint="leave one of them out")
     if ids is not None:
@@ -238,8 +233,6 @@ def _tokens(folder: Path, prompt: str | None, ids: str | None) -> list[int] | No
 
 
 def _read_tokens(folder: Path, file: Path) -> list[int]:
-    from hexane.files import read_text
-
     text = read_text(file)
     if text.strip() and all(word.strip().isdigit() for word in text.replace(",", " ").split()):
         return _numbers(",".join(text.replace(",", " ").split()), str(file))
@@ -253,8 +246,6 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _numbers(text: str, what: str) -> list[int]:
-    from hexane.errors import UsageError
-
     words = text.split(",")
     if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
         raise UsageError(f"{what} {text[:60]!r}", hint="numbers from 0 on, with commas")
@@ -262,8 +253,6 @@ def _numbers(text: str, what: str) -> list[int]:
 
 
 def _number(text: str) -> float:
-    from hexane.errors import UsageError
-
     try:
         return float(text)
     except ValueError:

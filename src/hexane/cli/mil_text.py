@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hexane.cli.console import print_json, title
 from hexane.errors import FormatError, UsageError
+from hexane.files import write_whole
 
 if TYPE_CHECKING:
     from hexane.restrictions import Finding
@@ -46,7 +48,6 @@ class Asked:
 
     def fix(self, output: Path | None) -> None:
         """Write the text with every mechanical fix made, and print the difference."""
-        from hexane.files import write_whole
         from hexane.restrictions.fixes import difference, fixed
 
         target = output or self.model.with_suffix(".fixed.mil")
@@ -71,8 +72,6 @@ class Asked:
 
 def check_text(question: Asked) -> tuple[list[Finding], bool]:
     """The findings, printed unless JSON is wanted, and whether the text can be read on as a network."""
-    from hexane.cli.console import print_json, title
-
     text = question.text
     findings = question.findings(text)
     readable = not any(f.rule in ("T0", "T6", "T7", "T12") and f.severity == "rejected" for f in findings)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hexane
+from hexane.cli.console import print_rows, title
 from hexane.cli.options import parse_bindings, parse_shapes
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ def open_network(
     weights: Mapping[str, Path] | None = None,
 ) -> Graph:
     """Load a network by the options of a command, and cut it where asked."""
-    import hexane
-
     shapes_by_name, values = parse_shapes(shapes) or None, parse_bindings(bind) or None
     graph = hexane.load(path, shapes=shapes_by_name, function=function, bind=values, weights=weights)
     return graph.cut([name.strip() for name in outputs.split(",")]) if outputs else graph
@@ -44,7 +44,6 @@ def open_shapes_json(error: OpenShapes) -> dict[str, Any]:
 
 def print_open_shapes(error: OpenShapes, name: str) -> None:
     """The same as tables."""
-    from hexane.cli.console import print_rows, title
     from hexane.formats.open_shapes import shape_text
 
     title(f"{name} (open shapes)")
@@ -132,7 +131,6 @@ def allowed_text(allowed: dict[str, Any]) -> str:
 
 def print_network(graph: Graph, name: str, *, ops: bool = False, weights: bool = False) -> None:
     """A network as tables."""
-    from hexane.cli.console import print_rows, title
     from hexane.graph.macs import macs_of
     from hexane.graph.summary import summarise, weight_stats
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.console import print_rows
 from hexane.errors import UsageError
 
 Shapes = Annotated[
@@ -47,7 +48,6 @@ Baseline = Annotated[
 def _listed(names: list[str] | None) -> list[str] | None:
     """``--without help``: the transformations and what each does, then the end."""
     if names and "help" in names:
-        from hexane.cli.console import print_rows
         from hexane.lowering.transformations import TRANSFORMATIONS
 
         print_rows([[name, row.does] for name, row in TRANSFORMATIONS.items()], ["transformation", "what it does"])

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.engine_files import SegmentNumber
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.engine_files import SegmentNumber, engine_program
+from hexane.cli.progress import Bar
 from hexane.errors import UsageError
+from hexane.files import require_writable
 
 if TYPE_CHECKING:
     from hexane.studies.probe.read import ProbeReport
@@ -63,9 +66,6 @@ def command(
 
 
 def _sweep(path: Path, segment: int | None, field: str, values: str, device: str, seed: int, *, json: bool) -> None:
-    from hexane.cli.console import print_json, print_rows, title
-    from hexane.cli.engine_files import engine_program
-    from hexane.cli.progress import Bar
     from hexane.emulator.files import drawn_inputs
     from hexane.studies.probe.sweep import NOT_ASKED, OTHER, sweep_field, values_of
 
@@ -91,7 +91,6 @@ def _sweep(path: Path, segment: int | None, field: str, values: str, device: str
 
 
 def _list(chip: str, *, json: bool) -> None:
-    from hexane.cli.console import print_json, print_rows
     from hexane.studies.probe.questions import not_asked, questions
 
     known_questions = questions(chip)
@@ -106,9 +105,6 @@ def _list(chip: str, *, json: bool) -> None:
 
 
 def _ask(device: str, chip: str, output: Path, only: list[str], *, json: bool) -> None:
-    from hexane.cli.console import print_json, print_rows
-    from hexane.cli.progress import Bar
-    from hexane.files import require_writable
     from hexane.runtime.devices import device_named
     from hexane.runtime.own_chip import chip_of
     from hexane.studies.probe.ask import NOT_ASKED, ask
@@ -134,7 +130,6 @@ def _ask(device: str, chip: str, output: Path, only: list[str], *, json: bool) -
 
 
 def _read(path: Path, *, json: bool) -> None:
-    from hexane.cli.console import print_json
     from hexane.studies.probe.answers import load
     from hexane.studies.probe.read import read
 
@@ -148,8 +143,6 @@ def _read(path: Path, *, json: bool) -> None:
 
 
 def _show(report: ProbeReport) -> None:
-    from hexane.cli.console import print_rows, title
-
     answers = report.answers
     title(f"Answers of {answers.device} ({answers.chip}), asked by hexane {answers.version} on {answers.system}")
     if report.note:

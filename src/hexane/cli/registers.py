@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+
+from hexane.cli.console import print_json, print_rows
 
 
 def command(
@@ -19,9 +22,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-registers/1).")] = False,
 ) -> None:
     """Look a register or field up: where it lies in the engine and in a task, its meaning, values, evidence."""
-    from dataclasses import asdict
-
-    from hexane.cli.console import print_json
     from hexane.isa.lookup import lookup
 
     entries = lookup(what, generation)
@@ -33,8 +33,6 @@ def command(
 
 
 def _show(entries: list[dict[str, Any]]) -> None:
-    from hexane.cli.console import print_rows
-
     print_rows(
         [
             [

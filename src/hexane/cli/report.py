@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
+from hexane.errors import UsageError
+
 
 def command(
     left: Annotated[Path, typer.Argument(metavar="A", help="A report folder of `hexane run --report`.")],
@@ -17,8 +20,6 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print the figures of a report, or of two side by side."""
-    from hexane.cli.console import print_json, print_rows, title
-    from hexane.errors import UsageError
     from hexane.report.compare import compare, figures, read_report, write_comparison
 
     first = read_report(left)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import hexane
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.networks import open_network
 from hexane.cli.options import (
     Accuracy,
     As,
@@ -20,7 +24,9 @@ from hexane.cli.options import (
     asked_as,
     refuse_overwriting,
 )
+from hexane.cli.progress import Bar
 from hexane.errors import UsageError
+from hexane.files import require_makeable, require_writable, write_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -90,9 +96,6 @@ def command(
     from float32 than --tolerance allows.
     """
     from hexane import ahead
-    from hexane.cli.console import print_json
-    from hexane.cli.networks import open_network
-    from hexane.files import require_makeable, require_writable, write_arrays
     from hexane.report.folders import require_replaceable
     from hexane.session.form import Form
 
@@ -209,9 +212,6 @@ def _session(
     quiet: bool,
     **options: Any,
 ) -> NetworkRun:
-    from time import perf_counter
-
-    from hexane.cli.progress import Bar
     from hexane.program import input_ports
     from hexane.session.inputs import gather
     from hexane.session.run import run_network
@@ -249,12 +249,6 @@ def _run_program(
     json: bool,
     device: Device,
 ) -> None:
-    from time import perf_counter
-
-    import hexane
-    from hexane.cli.console import print_json, print_rows, title
-    from hexane.cli.progress import Bar
-    from hexane.files import write_arrays
     from hexane.session.inputs import gather
     from hexane.session.program_run import run_program
     from hexane.session.tables import OUTPUT_HEAD, OUTPUT_RIGHT, output_rows, program_facts
@@ -282,7 +276,6 @@ def _run_program(
 
 
 def _show(session: NetworkRun) -> None:
-    from hexane.cli.console import print_rows, title
     from hexane.session.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 
     title(run_title(session))

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from hexane.errors import UsageError
+from hexane.files import read_json
+
 
 def command(
     what: Annotated[str, typer.Argument(help="A schema or a command; with FILE: check; none: list them.")] = "",
@@ -18,8 +21,6 @@ def command(
 
     Exit status 0: the answer is as its schema says, 1: it is not.
     """
-    from hexane.errors import UsageError
-    from hexane.files import read_json
     from hexane.report.schema import check_answer, names
     from hexane.report.schema import schema as schema_of
 

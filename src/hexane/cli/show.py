@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json
+from hexane.cli.networks import network_json, open_network, open_shapes_json, print_network, print_open_shapes
 from hexane.cli.options import Bind, Function, Shapes
 
 
@@ -22,13 +24,6 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a network: inputs, outputs, operations, parameters, multiply-accumulates, weights."""
-    from hexane.cli.networks import (
-        network_json,
-        open_network,
-        open_shapes_json,
-        print_network,
-        print_open_shapes,
-    )
     from hexane.formats.open_shapes import OpenShapes
 
     try:
@@ -37,8 +32,6 @@ def command(
         if mil or ops or weights or outputs:
             raise
         if as_json:
-            from hexane.cli.console import print_json
-
             print_json({"schema": "hexane-show-open/1", **open_shapes_json(error)})
         else:
             print_open_shapes(error, str(model))
@@ -48,8 +41,6 @@ def command(
 
         typer.echo(to_text(graph, weights=WeightCollector()), nl=False)
     elif as_json:
-        from hexane.cli.console import print_json
-
         print_json({"schema": "hexane-show/1", **network_json(graph, ops=ops, weights=weights)})
     else:
         print_network(graph, str(model), ops=ops, weights=weights)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows
 from hexane.cli.evaluate import Memory, Scheduler, Workers, cluster, interruption
+from hexane.cli.progress import Steps
 
 
 def command(
@@ -22,8 +24,6 @@ def command(
 
     A sweep that was interrupted goes on where it was; what is finished is never computed again.
     """
-    from hexane.cli.console import print_json, print_rows
-    from hexane.cli.progress import Steps
     from hexane.report.sweep import PAGE, PIECES, TABLE, run_sweep
     from hexane.studies.sweep import read_spec
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.progress import Steps
+
 if TYPE_CHECKING:
     from hexane.train.job import TrainingRun
 
@@ -26,8 +29,6 @@ def command(
 
     Killed at any moment, the same command with --resume goes on from the last checkpoint and ends with the same bits.
     """
-    from hexane.cli.console import print_json
-    from hexane.cli.progress import Steps
     from hexane.train.job import CHECKPOINT, NETWORK, PAGE, WEIGHTS
     from hexane.train.job import train as run_training
     from hexane.train.settings import read_settings
@@ -47,8 +48,6 @@ def command(
 
 
 def _print(run: TrainingRun) -> None:
-    from hexane.cli.console import print_rows, title
-
     trainer, curves = run.trainer, run.curves
     head = ["step", "loss", "float32", "norm", "loss scale", "rate"]
     count = len(curves["loss"])

@@ -9,7 +9,11 @@ from typing import Annotated
 
 import typer
 
+import hexane
+from hexane.cli.console import print_json, print_rows, title
+from hexane.cli.networks import open_network
 from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
+from hexane.cli.progress import Bar
 from hexane.errors import HexaneError, UsageError
 
 
@@ -54,10 +58,6 @@ def command(
         return
     if model is None:
         raise UsageError("no network is given", hint="hexane verify MODEL, or hexane verify --claims")
-    import hexane
-    from hexane.cli.console import print_json, print_rows, title
-    from hexane.cli.networks import open_network
-    from hexane.cli.progress import Bar
     from hexane.program import input_ports
     from hexane.report.origin import origin
     from hexane.runtime.devices import device_named
@@ -97,8 +97,6 @@ def command(
 def _pack(folder: Path, chip: str, *, json: bool) -> None:
     """Write a pack, and say what is in it."""
     from hexane import chips
-    from hexane.cli.console import print_json, print_rows
-    from hexane.cli.progress import Bar
     from hexane.studies.probe.pack import CHIPS, write_pack
 
     names = [one.name for one in chips.parse_list(chip)] if chip else CHIPS

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hexane import chips, passes
 from hexane.chips import Evidence, weakest
 from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
@@ -25,6 +26,7 @@ from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.frozen import replace
+from hexane.image import Ident, Surface, build_image
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
 from hexane.isa.numbers import LARGEST_HALF
@@ -143,8 +145,6 @@ def context_of(
     accuracy: str = "exact",
 ) -> Context:
     """Parameters of ``compile``, as one record."""
-    from hexane import chips
-
     on_chip = chips.get(chip)
     target = target_of(on_chip, dialect)
     on = transformations.active(dialect, without, strict=strict, generation=target.generation, accuracy=accuracy)
@@ -249,8 +249,6 @@ def canonical(
     graph: Graph, compilation: Compilation, *, scaling: Mapping[str, int] | None = None, on_pass: OnPass | None = None
 ) -> Graph:
     """The graph after the passes; with ``scaling`` its layers are scaled right before they are rounded to fp16."""
-    from hexane import passes
-
     changes: dict[str, int] = {}
 
     def count(name: str, after: Graph, changed: int) -> None:
@@ -324,8 +322,6 @@ def _source(run: SegmentRun, graph: Graph, context: Context) -> Graph:
 def _engine_segment(
     run: SegmentRun, graph: Graph, context: Context, dialect: str, ident: Mapping[str, Any] | None
 ) -> Segment:
-    from hexane.image import Ident, Surface, build_image
-
     target = context.target
     try:
         linked = link_run(run, context)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from hexane.codegen import compile
+from hexane.demo.text import draw
 from hexane.errors import UnsupportedError
 from hexane.graph import Graph, GraphBuilder
 
@@ -32,9 +34,6 @@ def make_example(folder: Path) -> list[Path]:
 
     UnsupportedError where onnx or Pillow is missing.
     """
-    from hexane.codegen import compile
-    from hexane.demo.text import draw
-
     folder.mkdir(parents=True, exist_ok=True)
     _save_onnx(folder / "model.onnx")
     picture, _ = draw()

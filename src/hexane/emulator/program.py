@@ -20,6 +20,7 @@ from hexane.emulator.memory import DRAM_LIMIT, DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
+from hexane.image.files import open_image
 from hexane.isa import WRITTEN
 from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
 from hexane.isa.generations import family_of
@@ -67,8 +68,6 @@ class EmulatedProgram:
         if isinstance(source, EmulatedProgram):
             return source
         if not isinstance(source, Image):
-            from hexane.image.files import open_image
-
             source = open_image(source)
         changed = source.tasks_changed
         text = source.text() if changed else source.contents.text

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.errors import GraphError, HexaneError
 from hexane.graph import GraphBuilder, Value
 from hexane.graph.builder import wrap_operands
-from hexane.graph.constants import Constant
+from hexane.graph.constants import Constant, constant_from
 from hexane.graph.registry import is_known, lookup, plain, result_types
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
@@ -164,8 +164,6 @@ class Folder:
 
 def _loose(data: Any, dtype: str | None = None, name: str | None = None) -> Value:
     """A constant that belongs to no graph."""
-    from hexane.graph.constants import constant_from
-
     constant = data if isinstance(data, Constant) else constant_from(data, dtype)
     return Value(name or "const", constant.type, constant=constant)
 

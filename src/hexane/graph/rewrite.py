@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -273,8 +274,6 @@ def cut_function(function: Function, outputs: Iterable[str]) -> None:
     needed = []
     for name in pending:
         if name not in by_name:
-            import difflib
-
             near = difflib.get_close_matches(name, by_name, n=3)
             raise GraphError(f"there is no value {name!r}", hint=f"did you mean {', '.join(near)}?" if near else None)
         needed.append(by_name[name])

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 
 from hexane.chips.evidence import Evidence
@@ -403,8 +404,6 @@ class Table:
         return None
 
     def _suggest(self, name: str) -> str:
-        from difflib import get_close_matches
-
         registers = [text for text, _ in self.by_key.values()]
         dotted = [*registers, *(f"{text}.{row.name}" for text, r in self.by_key.values() for row in r.fields)]
         near = get_close_matches(name[:LONGEST_NAME], dotted, 3, 0.5)

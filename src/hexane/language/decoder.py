@@ -27,6 +27,7 @@ from hexane.language.network import (
     layers_graph,
 )
 from hexane.language.sampling import Sampling
+from hexane.lowering.formats import WeightFormat
 from hexane.rounding import align
 from hexane.seeds import generator
 
@@ -76,8 +77,6 @@ class Decoder:
         UsageError for a folder without them, UnsupportedError for an architecture that is not known (with those that
         are), FormatError for damaged files.
         """
-        from hexane.lowering.formats import WeightFormat
-
         path = Path(folder)
         if not path.is_dir():
             raise UsageError("no such folder", where=str(path), hint="a folder with config.json and model.safetensors")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane import chips
 from hexane.mil.update import Update, checked_weights, renewed
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class PatchedBase:
 
     @classmethod
     def of(cls, graph: Graph, chip: str, level: str) -> PatchedBase:
-        from hexane import chips
         from hexane.codegen import compile
 
         return cls(graph, chips.get(chip), level, compile(graph, chip=chip))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.ops.resize import linear_along, sample_points
+from hexane.graph.ops.resize import _upsample_mode, linear_along, sample_points
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ def _mode(op: Op) -> tuple[bool, str]:
     if op.type == "resize_nearest_neighbor":
         return False, "DEFAULT"
     if op.type == "upsample_bilinear":
-        from hexane.graph.ops.resize import _upsample_mode
-
         return True, _upsample_mode(op.arg("align_corners"), op.arg("half_pixel_centers"))
     linear = op.type == "resize_bilinear" or op.arg("interpolation_mode") == "LINEAR"
     return linear, op.arg("sampling_mode")

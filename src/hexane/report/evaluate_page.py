@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hexane.errors import UsageError
 from hexane.files import write_whole
 from hexane.report.page import _data_uri, render
 from hexane.session.pictures import layout_of
@@ -26,8 +27,6 @@ def write_page(evaluation: Assessment, path: Path) -> None:
 
 def _pictures(data: Data, indices: list[int]) -> dict[int, str]:
     """Samples as PNG, by index, where an input is a picture and Pillow is there."""
-    from hexane.errors import UsageError
-
     try:
         from PIL import Image
     except ImportError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hexane.codegen.driver import dialect_as
 from hexane.errors import UsageError
+from hexane.formats.strict_json import plain
 from hexane.frontends.networks import network_of
 from hexane.program import input_ports
 from hexane.report.folders import require_replaceable
@@ -108,8 +109,6 @@ def compare(old: Any, new: Any, limits: Limits | None = None) -> Comparison:
 
 
 def _answer(answer: Any) -> Mapping[str, Any]:
-    from hexane.formats.strict_json import plain
-
     if isinstance(answer, str | os.PathLike):
         return read_answer(Path(answer))
     form = getattr(answer, "as_dict", None) or getattr(answer, "summary", None)

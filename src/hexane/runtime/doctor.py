@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import HexaneError
+from hexane.graph import GraphBuilder
 from hexane.runtime import probe_linux, probe_macos
 from hexane.runtime.machine import Machine
 from hexane.runtime.macos import trial
@@ -175,10 +178,7 @@ def _self_test(test: Callable[[], bool]) -> Advice:
 
 def emulator_self_test(device: str = "emulator", times: int = 1) -> bool:
     """Compile one sum of two tensors and run it: exact in fp16, so that every bit is known."""
-    import numpy as np
-
     from hexane.codegen import compile
-    from hexane.graph import GraphBuilder
 
     b = GraphBuilder()
     x, y = b.input("x", (1, 8, 4, 4), "fp16"), b.input("y", (1, 8, 4, 4), "fp16")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import hexane
+
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
 
@@ -48,7 +50,6 @@ def kernels() -> CompiledKernels:
 
 def warm() -> float:
     """Compile every kernel, or read it where it is compiled; gives the seconds that it took."""
-    import hexane
     from hexane import ahead
 
     begin = perf_counter()
@@ -66,8 +67,6 @@ def warm() -> float:
 
 def _studies() -> None:
     """The loops that compression and sparse kernels compile."""
-    import hexane
-
     graph = _convolutions()
     for form in ("palette4", "sparse:0.5"):
         hexane.compile(hexane.compress(graph, form), "M4").run({"x": np.zeros((1, 16, 24, 24), np.float16)})

@@ -23,6 +23,7 @@ from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.files import write_whole
 from hexane.runtime.linux import uapi
+from hexane.timing import estimate
 from hexane.timing.row_of import COLUMNS, columns_of
 
 if TYPE_CHECKING:
@@ -275,8 +276,6 @@ def _measure(engine: Session, inputs: Mapping[str, Any], calls: int, warmup: int
 
 
 def _predicted(program: Program, device: Device) -> tuple[Estimate | None, str]:
-    from hexane.timing import estimate
-
     try:
         return estimate(program, program.chip, interface=device.interface), ""
     except HexaneError as error:

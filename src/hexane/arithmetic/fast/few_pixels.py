@@ -15,7 +15,7 @@ import numpy as np
 from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import few_pixels_job, matrix
 from hexane.arithmetic.fast.jobs import CompiledJob
-from hexane.arithmetic.fast.targets import VectorKernels, kernels_of_shape
+from hexane.arithmetic.fast.targets import SHAPES, VectorKernels, kernels_of_shape
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
 
@@ -34,8 +34,6 @@ def takes(w: np.ndarray, window: plain.PlainWindow, groups: int) -> bool:
 
 @lru_cache(maxsize=8)
 def _one_row(name: str) -> VectorKernels:
-    from hexane.arithmetic.fast.targets import SHAPES
-
     return kernels_of_shape(name, replace(SHAPES[name], rows=1, vectors=VECTORS))
 
 

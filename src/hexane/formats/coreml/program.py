@@ -10,6 +10,7 @@ import numpy as np
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.coreml.files import WeightFiles
 from hexane.formats.coreml.values import read_tensor, read_type, read_typed
+from hexane.formats.mil.literals import list_of
 from hexane.formats.mil.names import decode
 from hexane.formats.mutable import mutable_paths
 from hexane.graph.constants import BlobReference, Constant
@@ -130,8 +131,6 @@ class _FunctionReader:
         type_ = read_type(value.type, place)
         if isinstance(type_, ListType):
             items = [read_typed(item, place).payload for item in value.immediateValue.list.values]
-            from hexane.formats.mil.literals import list_of
-
             array = list_of([item[0] if isinstance(item, list) else item for item in items], type_)
             return Constant(TensorType(type_.dtype, array.shape), array)
         if not isinstance(type_, TensorType) or not type_.is_static:

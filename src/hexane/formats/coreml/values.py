@@ -9,7 +9,7 @@ import numpy as np
 from hexane.errors import FormatError, UnsupportedError
 from hexane.formats.blob import decode, encode
 from hexane.formats.coreml.protos import protos
-from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue
+from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, array_of
 from hexane.graph.types import DictType, ListType, StateType, TensorType, TupleType, Type
 
 DTYPE_CODES: dict[str, int] = {
@@ -172,8 +172,6 @@ def write_typed(proto: Any, value: TypedValue) -> None:
     if isinstance(payload, Blob):
         proto.blobFileValue.fileName, proto.blobFileValue.offset = payload.path, payload.offset
     elif isinstance(type_, TensorType):
-        from hexane.formats.mil.literals import array_of
-
         write_tensor(proto.immediateValue.tensor, array_of(payload, type_), type_.dtype)
     elif isinstance(type_, TupleType):
         proto.immediateValue.tuple.SetInParent()

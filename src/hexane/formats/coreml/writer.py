@@ -20,6 +20,7 @@ from hexane.formats.coreml.values import string_value, write_tensor, write_type,
 from hexane.formats.mil.names import encode
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector
 from hexane.formats.mutable import mutable_files
+from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Value
 from hexane.graph.registry import is_known, opset_number, spec_of
 from hexane.graph.types import ListType, StateType, TensorType, Type, tensor_of
@@ -125,8 +126,6 @@ def _with_computed_outputs(graph: Graph) -> Graph:
     """The graph with an ``identity`` wherever a function returns an input or a constant as it is."""
     if all(value.op is not None for function in graph.functions.values() for value in function.outputs):
         return graph
-    from hexane.graph.builder import GraphBuilder
-
     graph = graph.clone()
     for function in graph.functions.values():
         builder = GraphBuilder(function=function, graph=graph)

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from hexane.bits import unpack_bits
 from hexane.formats.onnx.writing import Writing, refused, writes
 from hexane.graph import Op, Value
 from hexane.graph.evaluate import Evaluation
@@ -80,8 +81,6 @@ def table(w: Writing, op: Op) -> None:
 
 
 def _table_16(w: Writing, op: Op) -> None:
-    from hexane.bits import unpack_bits
-
     packed, lut = _constant(op.inputs["indices"]), _constant(op.inputs["lut"])
     assert packed is not None and lut is not None
     bits, shape = lut.size.bit_length() - 1, op.output.shape

@@ -14,6 +14,8 @@ import numpy as np
 
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.arguments import path_of
+from hexane.formats.onnx import load
+from hexane.formats.onnx.file import read_file
 from hexane.formats.open_shapes import is_made_up
 from hexane.integrations.onnx.binding import IOBinding, OrtValue
 from hexane.integrations.onnx.signature import (
@@ -93,8 +95,6 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        from hexane.formats.onnx.file import read_file
-
         self._options = ProviderOptions.of({**_provider_options(providers, provider_options), **options})
         self._sess_options = sess_options
         is_data = isinstance(path_or_bytes, bytes | bytearray | memoryview)
@@ -263,7 +263,6 @@ class InferenceSession:
         runner = self._programs.pop(key, None)
         if runner is None:
             from hexane.codegen import compile
-            from hexane.formats.onnx import load
             from hexane.integrations.onnx.strict import engine_alone
 
             options = self._options

@@ -16,6 +16,7 @@ import hexane
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.compositions import Refused
+from hexane.frontends.aten.node import mil_type
 from hexane.frontends.aten.translate import NodeRefused, Translation, name_of, translate
 from hexane.program import Program
 from hexane.runtime.devices import LEVELS, device_named
@@ -171,7 +172,6 @@ def _on_cpu(node: torch.fx.Node) -> None:
 
 def _as_input(run: Translation, node: torch.fx.Node) -> None:
     """A value that torch makes is an input to what follows it."""
-    from hexane.frontends.aten.node import mil_type
 
     def one(value: Any) -> Any:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import mmap as memory_map
 import os
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Protocol
 
 from hexane.errors import HexaneError
@@ -77,8 +77,6 @@ class RealKernel:
 
 
 def _attributes(path: str) -> Any:
-    from pathlib import Path
-
     return Path("/sys/class/accel") / PurePosixPath(path).name / "device"
 
 

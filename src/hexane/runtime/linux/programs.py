@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.image import to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.image.surface import in_place
@@ -178,10 +179,6 @@ def load(image: Image, path: str, border: DriverBorder | None = None) -> LoadedP
 
 def _close_quietly(device: DriverDevice) -> None:
     """Give everything back; what went wrong before is what the user has to see."""
-    import contextlib
-
-    from hexane.errors import HexaneError
-
     with contextlib.suppress(HexaneError):
         device.close()
 

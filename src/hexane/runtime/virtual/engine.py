@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.chips import get
 from hexane.emulator.engine import Engine
 from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.ready import PreparedChain
@@ -77,7 +78,6 @@ class EmulatedEngine:
 
 def modelled_ns(registers: list[Registers]) -> int:
     """Time on the engine by the model of ``hexane.timing``, for generations whose tasks it knows; 0 for others."""
-    from hexane.chips import get
     from hexane.chips.measured import constants
     from hexane.cost.model import time_work
     from hexane.timing.from_tasks import work_of_tasks

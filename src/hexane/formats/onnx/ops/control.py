@@ -14,6 +14,7 @@ import numpy as np
 from hexane.errors import GraphError, HexaneError
 from hexane.formats.compositions import Refused, axis_in
 from hexane.formats.onnx.context import Endless, NodeContext
+from hexane.formats.onnx.importer import Scope, tensor_type
 from hexane.formats.onnx.ops.shape import cut, static_shape
 from hexane.formats.onnx.registry import onnx_op
 from hexane.formats.operands import Operand, type_of
@@ -25,8 +26,6 @@ MAX_STEPS = 4096
 
 def run_body(c: NodeContext, graph: Any, arguments: list[Any]) -> list[Any]:
     """Translate an inner graph once, with its inputs bound; its outputs."""
-    from hexane.formats.onnx.importer import Scope
-
     if len(graph.input) != len(arguments):
         raise GraphError(f"{c.title}: its body takes {len(graph.input)} inputs, {len(arguments)} are given")
     scope = Scope(c.importer, c.scope, {value.name: argument for value, argument in zip(graph.input, arguments)})
@@ -112,8 +111,6 @@ def loop(c: NodeContext) -> object:
 
 def _nothing(c: NodeContext, value: Any) -> Operand:
     """The scan output of a loop that never runs."""
-    from hexane.formats.onnx.importer import tensor_type
-
     type_ = tensor_type(value.type.tensor_type)
     if type_ is None:
         raise Refused("it never runs, and its body declares no shape for its scan outputs")

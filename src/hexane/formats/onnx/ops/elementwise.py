@@ -10,7 +10,7 @@ from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.registry import one_op, onnx_op
 from hexane.formats.onnx.same import BINARY, UNARY
 from hexane.formats.operands import Operand, known, type_of
-from hexane.graph.types import DTYPES, FLOATS, dtype_name
+from hexane.graph.types import DTYPES, FLOATS, TensorType, dtype_name
 
 _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
@@ -176,8 +176,6 @@ def constant_of_shape(c: NodeContext) -> Operand:
 
 def filled(c: NodeContext, shape: list[int], value: np.ndarray) -> Operand:
     """A constant of one value, without the memory: a broadcast view."""
-    from hexane.graph.types import TensorType
-
     if any(extent < 0 for extent in shape):
         raise GraphError(f"a shape {shape} with a negative extent")
     TensorType(dtype_name(value.dtype), tuple(shape))
