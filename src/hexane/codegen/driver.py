@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import struct
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hexane import chips, passes
-from hexane.chips import Evidence, weakest
+from hexane.chips import Chip, Evidence, weakest
 from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
@@ -26,6 +27,7 @@ from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, GraphError, Reason, UnsupportedError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.frozen import replace
+from hexane.graph.ir import Function, Graph, Op, Value
 from hexane.image import Ident, Surface, build_image
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
@@ -35,16 +37,10 @@ from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import CUT_RUNS, cut_runs
 from hexane.lowering.transformations import Transformations
 from hexane.numerics.autoscale import rescaled
+from hexane.passes.manager import OnPass
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
 from hexane.restrictions.bounds import large_constant
-
-if TYPE_CHECKING:
-    import os
-
-    from hexane.chips import Chip
-    from hexane.graph.ir import Function, Graph, Op, Value
-    from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}

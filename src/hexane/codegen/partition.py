@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
 from hexane.codegen.context import Context
@@ -16,9 +15,7 @@ from hexane.codegen.select import Choice, select
 from hexane.codegen.states import order
 from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op, Value
+from hexane.graph.ir import Function, Op, Value
 
 MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence, weakest
 from hexane.chips.operations import REFUSED, support
@@ -17,11 +16,9 @@ from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
+from hexane.graph.ir import Op
 from hexane.graph.ops.onnx_foreign import reason_on_host
 from hexane.passes.resampling import MOST_WEIGHTS, RESIZES
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 FAMILIES = (
     "unary",

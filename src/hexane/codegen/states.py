@@ -10,21 +10,17 @@ That a program has one buffer as input and output is INFERRED: no program of an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from hexane.codegen.context import Homes
+from hexane.codegen.context import Context, Homes
 from hexane.codegen.fragment import ELEMENT_BYTES
 from hexane.codegen.recipes.shape import slice_bounds
 from hexane.errors import UnsupportedError
 from hexane.frozen import replace
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.effects import touched, written
+from hexane.graph.ir import Function, Graph, Op, Value
 from hexane.graph.rewrite import clone_function, remove_dead, replace_op, replace_uses
 from hexane.graph.types import tensor_of
-
-if TYPE_CHECKING:
-    from hexane.codegen.context import Context
-    from hexane.graph.ir import Function, Graph, Op, Value
 
 Box = tuple[tuple[int, int], ...]
 """A part of a state: where it begins and ends on each axis."""

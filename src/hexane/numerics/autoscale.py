@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import floor, log2
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph import Graph
 from hexane.graph.constants import Constant
 from hexane.graph.ir import Op, Value
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import SUMS, channel_constant, factor_of, sum_run
 from hexane.lowering.transformations import carried
 from hexane.numerics.losses import operands
-
-if TYPE_CHECKING:
-    from hexane.graph import Graph
 
 SMALLEST_FACTOR = 2.0**-14
 LARGEST = 32768.0

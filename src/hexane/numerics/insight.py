@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.bits import in_dtype
 from hexane.chips import Chip
 from hexane.errors import HexaneError
+from hexane.graph import Graph, Op, Value
 from hexane.graph.evaluate import Evaluation
 from hexane.graph.types import TensorType, tensor_of
 from hexane.lowering.fusion import SUMS
 from hexane.numerics.evaluate import MOVES, evaluate
 from hexane.numerics.losses import operands, sum_losses, table_end_share
-
-if TYPE_CHECKING:
-    from hexane.graph import Graph, Op, Value
 
 WRONG = 0.05
 """Relative error (root mean square) from which a layer counts as gone wrong."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.types import FLOATS
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.rewriting import (
@@ -19,10 +20,6 @@ from hexane.passes.rewriting import (
     operand_and_number,
     sweep,
 )
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 # -- recognition -----------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hexane import passes
+from hexane.chips import Chip
+from hexane.graph.ir import Graph
 from hexane.lowering.compilation import Compilation
 from hexane.program.attribution import stand_ins, visible_ops
 from hexane.restrictions.objections import OpPlacement, placed_by_apple
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
-    from hexane.graph.ir import Graph
 
 AS_GIVEN = (
     "fold_constants",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Op, Value
 from hexane.graph.registry import has
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
 from hexane.lowering.fusion import factor_of
-from hexane.passes.feature_sums import inverse_root, mean, mean_squares
-from hexane.passes.rewriting import array_of, as_dtype
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Op, Value
 from hexane.passes.column_relations import (
     Analysis,
     Kind,
@@ -25,6 +21,8 @@ from hexane.passes.column_relations import (
     runs_over,
     turned_constant,
 )
+from hexane.passes.feature_sums import inverse_root, mean, mean_squares
+from hexane.passes.rewriting import array_of, as_dtype
 
 
 def turned(value: Value, kind: Kind, b: GraphBuilder) -> Value:

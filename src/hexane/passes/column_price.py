@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
+from hexane.chips import Chip
+from hexane.cost.work import Layer, Unit
+from hexane.graph.ir import Op, Value
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, RESHAPES
 from hexane.lowering.fusion import fused_ops
-from hexane.passes.column_relations import matrix_of
+from hexane.passes.column_relations import Analysis, matrix_of
 from hexane.passes.feature_sums import ranges
 from hexane.passes.prices import dense_sum, planar, price_us
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
-    from hexane.cost.work import Layer, Unit
-    from hexane.graph.ir import Op, Value
-    from hexane.passes.column_relations import Analysis
 
 SUMS = ("linear", "matmul")
 LEAST_GAIN = 0.04

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from math import prod, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.linear import parse_equation
 from hexane.passes.rewriting import as_dtype, is_static, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 MASKED = -30000.0
 """What a hidden score becomes: its exponential is 0 beside any other, and it stays finite in fp16."""

@@ -9,15 +9,12 @@ range is finite, its result is the smaller one and the better.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Value
 from hexane.passes.rewriting import as_dtype
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Value
 
 UNIT = 2.0**-16
 CLOSENESS = 21.5

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from hexane.graph import rewrite
+from hexane.graph.ir import Function, Op
 from hexane.passes.rewriting import is_static
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op
 
 EXPANSION = 1 << 15
 """A tile to at least this many elements stays: repeating is cheaper than reading."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.registry import has
 from hexane.graph.traits import MOVES, PRODUCTS, SAME_VALUES
 from hexane.passes.rewriting import as_dtype, is_static, known, number_of, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 
 def mask_rows(function: Function) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.conv import geometry_of
 from hexane.graph.ops.join import pad_widths
 from hexane.graph.ops.pooling import pool_geometry_of
@@ -11,10 +13,6 @@ from hexane.graph.registry import has
 from hexane.graph.traits import NEVER_NEGATIVE
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.rewriting import known, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 
 def fold_padding(function: Function) -> int:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.pooling import pool_geometry_of, window_counts
 from hexane.graph.registry import with_trait
 from hexane.graph.traits import POOLS
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import NUMPY_FLOATS, as_dtype, is_static, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 
 def legalise_pools(function: Function) -> int:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from hexane.errors import HexaneError
 from hexane.graph.constants import Constant, constant_from
 from hexane.graph.effects import touched
-from hexane.graph.ir import Op, Value
+from hexane.graph.ir import Block, Function, Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
 from hexane.isa.numbers import LARGEST_HALF
 from hexane.passes.halves import halves
 from hexane.passes.small import integer_sum_ops, vanishing_ops
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Block, Function
 
 SMALLEST = 2.0**-24
 

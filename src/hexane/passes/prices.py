@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from hexane.chips import Chip
 from hexane.chips.measured import values
 from hexane.cost.model import time_work
 from hexane.cost.work import Layer, Unit, Work
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
 
 
 def stays_bytes(chip: Chip) -> int:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from hexane.graph import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops._rules import along
 from hexane.graph.rewrite import replace_op
 from hexane.passes.rewriting import sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op, Value
 
 
 def legalise_quantised(function: Function) -> int:

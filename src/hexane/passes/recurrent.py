@@ -5,15 +5,11 @@ Gates as ONNX orders them (``hexane.graph.ops.onnx_recurrent``): i, o, f, c of a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Op, Value
 from hexane.passes.rewriting import array_of, as_dtype, is_static
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Op, Value
 
 _USUAL = {"onnx.LSTM": ("sigmoid", "tanh", "tanh"), "onnx.GRU": ("sigmoid", "tanh")}
 

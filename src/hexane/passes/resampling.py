@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.resize import _upsample_mode, linear_along, sample_points
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 
 def legalise_resampling(function: Function) -> int:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.registry import has, with_trait
 from hexane.graph.traits import RESHAPES
 from hexane.passes.rewriting import in_place_of, is_static, known, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 ENGINE_AXES = 4
 

@@ -7,17 +7,15 @@ results, or None when the op is fine as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.registry import UNKNOWN
 from hexane.graph.rewrite import remove_dead, replace_op
 from hexane.graph.types import TensorType
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op, Value
 
 Rule = Callable[["Op", GraphBuilder], "Value | tuple[Value, ...] | None"]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.ir import Function, Op, Value
 from hexane.passes.rewriting import operand_and_constant
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op, Value
 
 TINY = 2.0**-25
 """fp16 has nothing between this and zero."""

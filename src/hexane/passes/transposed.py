@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.conv import transpose_geometry_of
 from hexane.passes.rewriting import array_of, as_dtype, bias_of, is_static, sweep
 from hexane.rounding import ceil_div
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 
 def legalise_transposed(function: Function) -> int:

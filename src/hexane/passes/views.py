@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.slicing import places_of
 from hexane.graph.registry import has, spec_of, with_trait
 from hexane.graph.traits import ELEMENTWISE, RESHAPES, SAME_VALUES
 from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import ENGINE_AXES
 from hexane.passes.rewriting import Rule, is_static, known, sweep
-
-if TYPE_CHECKING:
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 PER_ELEMENT = ELEMENTWISE | SAME_VALUES
 FLOATS = ("fp16", "fp32")

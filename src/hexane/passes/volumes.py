@@ -6,12 +6,15 @@ away. Hexane's own form, seen in no program: every engine has registers of depth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.ops.conv import geometry_of, transpose_geometry_of
 from hexane.graph.ops.pooling import pool_geometry_of
 from hexane.graph.registry import with_trait
@@ -22,12 +25,6 @@ from hexane.passes.reshapes import ENGINE_AXES
 from hexane.passes.rewriting import array_of, as_dtype, bias_of, fitted, is_static, sweep
 from hexane.passes.views import joined_axes
 from hexane.rounding import align, ceil_div
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Function, Op, Value
 
 RANK = 5
 FLOATS = ("fp16", "fp32")

@@ -6,28 +6,25 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hexane.chips import Chip
 from hexane.codegen.driver import dialect_as
 from hexane.errors import UsageError
 from hexane.formats.strict_json import plain
 from hexane.frontends.networks import network_of
+from hexane.graph import Graph
 from hexane.program import input_ports
+from hexane.program.run import Device
 from hexane.report.folders import require_replaceable
 from hexane.report.page import write_report
 from hexane.session.baseline import Comparison, Limits, compared, read_answer
 from hexane.session.form import Form
 from hexane.session.inputs import gather
 from hexane.session.network_run import NetworkRun
-from hexane.session.run import run_network
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
-    from hexane.graph import Graph
-    from hexane.program.run import Device
-    from hexane.session.run import Progress
+from hexane.session.run import Progress, run_network
 
 CORE_ML = (".mlpackage", ".mlmodel", ".mlmodelc")
 """Models of which people ask what Apple's own program gives."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
-from hexane.graph import Value
+from hexane.graph import Op, Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.ops.onnx_foreign import CONTROL, FOREIGN, kind_of, reason_on_host
 from hexane.graph.registry import has
@@ -24,9 +23,6 @@ from hexane.restrictions.advice import instead_of, instead_of_foreign
 from hexane.restrictions.bounds import LARGEST_HALF, LEAST_INFINITY, beyond_half
 from hexane.restrictions.reports import PublishedReport, wrong
 from hexane.restrictions.rule import RULES, Words, limit
-
-if TYPE_CHECKING:
-    from hexane.graph import Op
 
 
 @dataclass(frozen=True)

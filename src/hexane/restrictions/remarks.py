@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hexane.chips import Evidence
+import numpy as np
+
+from hexane.chips import Chip, Evidence
+from hexane.graph import Graph, Op
 from hexane.restrictions.every import hits
 from hexane.restrictions.objections import Objection, objections
 from hexane.restrictions.reports import ANY_RELEASE, Severity, System
 from hexane.restrictions.rule import MLE5, Hit, Rule
 from hexane.restrictions.subject import Subject
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from hexane.chips import Chip
-    from hexane.graph import Graph, Op
 
 CONFIRMED, DISPUTED, INFERRED = "confirmed", "disputed", "inferred"
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hexane import chips
+from hexane.chips import Chip
 from hexane.codegen.driver import canonical
+from hexane.graph import Graph
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ir import Op, Value
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
@@ -20,12 +24,6 @@ from hexane.restrictions import RULES
 from hexane.restrictions.bounds import LARGEST_HALF, LARGEST_SUM
 from hexane.restrictions.remarks import remarks
 from hexane.restrictions.remedies import REMEDIES, Rewrite
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
-    from hexane.graph import Graph
-    from hexane.graph.builder import GraphBuilder
-    from hexane.graph.ir import Op, Value
 
 WORTH = 1.01
 """How many times larger the error has to be without a rule's remedy, for that to be kept."""

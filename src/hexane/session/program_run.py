@@ -6,17 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hexane.program import Program
+from hexane.program.run import Device
 from hexane.session.execute import Execution, execute
 from hexane.session.inputs import GatheredInputs
 from hexane.session.network_run import array_facts, output_facts
 from hexane.session.seconds import kernel_seconds, without_kernels
 from hexane.session.verdict import NOT_COMPARED, Verdict, unseen
-
-if TYPE_CHECKING:
-    from hexane.program import Program
-    from hexane.program.run import Device
 
 
 @dataclass(frozen=True)

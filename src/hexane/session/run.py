@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,12 +14,14 @@ from hexane import chips
 from hexane.chips import Chip
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
+from hexane.graph import Graph
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, examine
 from hexane.numerics.stored import stored_in_fp16
 from hexane.passes.apple_forms import applied
 from hexane.program import Program
 from hexane.program.attribution import share_text
+from hexane.program.run import Device
 from hexane.restrictions.remarks import remarks
 from hexane.session.agreement import agreements, beside_fp16
 from hexane.session.check import check, check_program
@@ -30,10 +32,6 @@ from hexane.session.references import wanted
 from hexane.session.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.session.seconds import kernel_seconds, without_kernels
 from hexane.session.verdict import advice_for, storage_loses, unseen, verdict_of
-
-if TYPE_CHECKING:
-    from hexane.graph import Graph
-    from hexane.program.run import Device
 
 LEVELS = ("engine", "graph")
 SHORT = 5e-3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from hexane.graph.traits import PRODUCTS
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
-
-if TYPE_CHECKING:
-    import os
 
 WORTH = 2048
 """Weights of fewer elements stay, where others have as many: their tables and scales would weigh as much."""

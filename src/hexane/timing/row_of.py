@@ -7,17 +7,15 @@ same shapes come out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hexane.errors import HexaneError
+from hexane.graph import Graph
+from hexane.graph.ir import Op
 from hexane.rounding import ceil_div
 from hexane.timing.rows import BINARY_OPS, Row, graph_of
-
-if TYPE_CHECKING:
-    from hexane.graph import Graph
-    from hexane.graph.ir import Op
 
 COLUMNS = (
     "id", "chip", "arch", "machine", "os", "kind", "source", "series", "workload", "op", "n", "cin", "h", "w", "cout",

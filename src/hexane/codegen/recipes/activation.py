@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import fp16, recipe, x_and_result
 from hexane.errors import UnsupportedError
+from hexane.graph.ir import Op
 from hexane.lowering.functions import FITTED, LIMITED
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:

@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 13.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
@@ -20,11 +19,9 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain, row_vector
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 
 def one_head(op: Op, context: Context) -> tuple[Op, ...] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
+from hexane.graph.ir import Op
 
 
 @recipe("tile", match=with_relu, shrinks=True)

@@ -7,7 +7,6 @@ sizes and kernels by the same rules, INFERRED.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
@@ -19,11 +18,9 @@ from hexane.codegen.recipes.conv import convolution
 from hexane.codegen.recipes.quantise import byte_convolution
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op
 from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import sum_run
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 BYTES_TO_BYTES, BYTES_TO_FP16 = (2, 2, 2), (0, 0, 2)
 """Shapes of the work units of a layer that reads bytes, by what it writes."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import dropwhile
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2
 from hexane.codegen.context import Context
@@ -15,13 +14,11 @@ from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.linear import MatrixRows
 from hexane.codegen.recipes.norm import axes_of, projection
+from hexane.graph.ir import Op, Value
 from hexane.isa.numbers import fp16_bits
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import follows, fused_ops
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 MOST_ROWS = 192
 """Rows of a reduction in one task; more are cut into blocks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +17,10 @@ from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
 from hexane.codegen.recipes.registry import need_fp16, recipe, scalar, x_and_result
 from hexane.errors import UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.kernels import KernelLayout, pack
 from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.functions import lookup_table
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 COMPARISONS = {
     "less": ("below_zero", False),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,10 +31,8 @@ from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.lowering.fusion import Epilogue
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 
 @recipe("matmul", match=fused, rank=15, shrinks=True)

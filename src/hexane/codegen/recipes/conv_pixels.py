@@ -7,7 +7,6 @@ i, i + b, ... sorted by channel, then column phase, and stores b channels side b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from hexane.codegen.recipes.conv import convolution_of, dense_plans
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.lowering.fusion import follows, fused_ops
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 BLOCKS = {"pixel_shuffle": "upscale_factor", "depth_to_space": "block_size"}
 """Ops that make pixels of channels, and the parameter that says how many along a side."""

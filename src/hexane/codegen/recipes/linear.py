@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +23,10 @@ from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op, Value
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.lowering.weights import Stream, stream_of
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 FOLD = 8
 Kernels = dict[tuple[int, int], TaskKernel | None]

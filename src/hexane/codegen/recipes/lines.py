@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -20,12 +19,10 @@ from hexane.codegen.recipes.padding import continue_lines, mirrors
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op, Value
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.signals import is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 LINE = 64
 COLUMNS = 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,10 +35,8 @@ from hexane.codegen.recipes.softmax import load, loading, row_values
 from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op, Value
 from hexane.lowering.fusion import follows
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 CENTRED = Planar(
     PeOp.SQUARE, SecondSource.PLAIN, FirstSource.NEGATED, nonlinear=PeNonlinear.RSQRT, kind=PeKind.REDUCE_BINARY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -12,10 +11,8 @@ from hexane.codegen.recipes.mirror import reverse
 from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op
 from hexane.graph.ops.join import PAD_MODES
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 HEIGHT, WIDTH = 2, 3
 COLUMN, ROW = 1, 2

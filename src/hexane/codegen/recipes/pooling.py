@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
@@ -19,11 +18,9 @@ from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import AxisWalk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op, Value
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.lowering.fusion import FUSED
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 COLUMN, ROW = 1, 2
 """Axes of a turned map."""

@@ -7,7 +7,6 @@ everything here is INFERRED.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,12 +20,10 @@ from hexane.codegen.recipes.conv import lower, window_of
 from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op
 from hexane.lowering.affine import BYTES, affine_of
 from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import Epilogue, sum_run
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 SHOWN = "8-bit maps that no program of Apple's compiler shows"
 

@@ -6,7 +6,6 @@ Source: docs/reference/engine-h13.md 14.6 to 14.9.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
@@ -18,11 +17,9 @@ from hexane.codegen.recipes.registry import recipe, x_and_result
 from hexane.codegen.recipes.shape import AxisWalk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.lowering.fusion import follows
 from hexane.rounding import ceil_div
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 LANES, LINE = 8, 64
 """Elements side by side in scratch, and bytes of a line that one element has for itself."""

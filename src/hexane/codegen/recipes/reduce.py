@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,12 +37,10 @@ from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
+from hexane.graph.ir import Op
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 FOLD_WIDTH = 128
 FOLDED_PATCH_LOG2 = 6

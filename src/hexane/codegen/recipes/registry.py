@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op, Value
 from hexane.graph.types import STRINGS
 from hexane.lowering.fusion import fused_ops
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op, Value
 
 Match = Callable[["Op", Context], "tuple[Op, ...] | None"]
 Lower = Callable[["Sequence[Op]", Context], Fragment]

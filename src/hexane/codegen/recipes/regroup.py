@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -12,10 +11,8 @@ from hexane.codegen.recipes.columns import LARGEST
 from hexane.codegen.recipes.registry import recipe, x_and_result
 from hexane.codegen.recipes.shape import AxisWalk, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ir import Op
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 
 @recipe("reshape", "squeeze", "expand_dims", "flatten2d", rank=20)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
@@ -18,10 +17,8 @@ from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace, slot_init
+from hexane.graph.ir import Op
 from hexane.rounding import align
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
 
 AXES = 4
 

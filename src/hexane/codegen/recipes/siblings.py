@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -25,9 +24,7 @@ from hexane.codegen.recipes.linear import (
 from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import replace
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Op
+from hexane.graph.ir import Op
 
 
 def same_rows(op: Op, context: Context) -> tuple[Op, ...] | None:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from hexane.graph.ir import Function, Op, Value
 from hexane.graph.registry import has, is_known, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
 from hexane.passes.rewriting import is_static, known, reduced_axes
-
-if TYPE_CHECKING:
-    from hexane.graph.ir import Function, Op, Value
 
 CUTS = ("concat", "split", "slice_by_size", "slice_by_index", "pad")
 """Ops that join or cut along an axis."""

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from hexane.chips import Chip
+from hexane.graph.ir import Op, Value
 from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has
 from hexane.graph.traits import REDUCES, RESHAPES
@@ -21,10 +23,6 @@ from hexane.passes.layouts.axes import FreeRegion, key_of
 from hexane.passes.padding import pad_of
 from hexane.passes.prices import pass_us
 from hexane.passes.rewriting import reduced_axes
-
-if TYPE_CHECKING:
-    from hexane.chips import Chip
-    from hexane.graph.ir import Op, Value
 
 TURNS = 2
 """Copies of the whole result for a cut in the middle of a row: turned, and turned back."""

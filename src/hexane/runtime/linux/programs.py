@@ -8,12 +8,12 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.image import to_anec
+from hexane.image import Image, Surface, to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.image.surface import in_place
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
@@ -22,9 +22,6 @@ from hexane.runtime.linux import uapi
 from hexane.runtime.linux.border import DriverBorder
 from hexane.runtime.linux.device import DriverDevice, MappedMemory
 from hexane.runtime.linux.sections import SectionPort, digest, ports_of, sections_of
-
-if TYPE_CHECKING:
-    from hexane.image import Image, Surface
 
 DTYPES = {"float16": np.dtype(np.float16), "uint8": np.dtype(np.uint8), "int8": np.dtype(np.int8)}
 Arrays = Mapping[str, np.ndarray]
