@@ -26,15 +26,7 @@ from hexane.codegen.geometry import (
     work_shape,
 )
 from hexane.codegen.operands import Extents, bursts, result_of, source_rows
-from hexane.codegen.operations import (
-    MAC_COPY,
-    MAC_COPY_BYTES,
-    NO_KERNEL,
-    After,
-    Element,
-    NeOp,
-    SourceType,
-)
+from hexane.codegen.operations import MAC_COPY, MAC_COPY_BYTES, NO_KERNEL, After, Element, NeOp, SourceType
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.rounding import align, ceil_div

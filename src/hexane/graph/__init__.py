@@ -5,14 +5,7 @@ from hexane.graph.builder import GraphBuilder, builder_before
 from hexane.graph.constants import BlobReference, Constant, constant_from
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import UNKNOWN, OpSpec, Param, all_specs, is_known, lookup, op, spec_of
-from hexane.graph.rewrite import (
-    fold_constants,
-    function_of,
-    names_of,
-    remove_dead,
-    replace_op,
-    replace_uses,
-)
+from hexane.graph.rewrite import fold_constants, function_of, names_of, remove_dead, replace_op, replace_uses
 from hexane.graph.types import DTYPES, BufferType, DType, ListType, StateType, TensorType, Type, dtype_name
 
 __all__ = [

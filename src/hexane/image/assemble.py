@@ -10,15 +10,7 @@ from dataclasses import replace
 
 from hexane.image.commands import TEXT_OFFSET
 from hexane.image.container import Container
-from hexane.image.parts import (
-    LC_SYMTAB,
-    RELOCATION_BYTES,
-    Command,
-    Header,
-    Segment,
-    Symbol,
-    SymbolTableCommand,
-)
+from hexane.image.parts import LC_SYMTAB, RELOCATION_BYTES, Command, Header, Segment, Symbol, SymbolTableCommand
 from hexane.image.symbols import string_table_size
 from hexane.isa.granules import PAGE
 from hexane.rounding import align

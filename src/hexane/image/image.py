@@ -21,14 +21,7 @@ from hexane.image.kernels import GENERATIONS as KERNEL_GENERATIONS
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.layout import lay_out
 from hexane.image.packages import package_of
-from hexane.image.parts import (
-    ProgramThread,
-    Relocation,
-    Segment,
-    StreamThread,
-    Symbol,
-    TensorThread,
-)
+from hexane.image.parts import ProgramThread, Relocation, Segment, StreamThread, Symbol, TensorThread
 from hexane.image.placement import in_name_order, numbered_by_name
 from hexane.image.rebuild import buildable_dialect, current_parts, with_contents
 from hexane.image.selectors import renumbered, surfaces_as_used

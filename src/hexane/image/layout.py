@@ -22,10 +22,7 @@ from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel, kernels_of
-from hexane.image.parts import (
-    GENERATION_SUBTYPES,
-    Command,
-)
+from hexane.image.parts import GENERATION_SUBTYPES, Command
 from hexane.image.placement import place
 from hexane.image.stream_layout import ThreadStream, lay_out_stream
 from hexane.image.surface import Surface

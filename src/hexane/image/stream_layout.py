@@ -23,15 +23,7 @@ from hexane.image.commands import (
 from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
-from hexane.image.parts import (
-    GENERATION_SUBTYPES,
-    LC_THREAD,
-    Command,
-    Section,
-    Segment,
-    StreamThread,
-    Tag,
-)
+from hexane.image.parts import GENERATION_SUBTYPES, LC_THREAD, Command, Section, Segment, StreamThread, Tag
 from hexane.image.placement import SectionPlaces, place
 from hexane.image.structure import to_bytes
 from hexane.image.surface import Surface

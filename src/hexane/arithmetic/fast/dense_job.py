@@ -11,13 +11,7 @@ import numpy as np
 from numba import carray
 
 from hexane.arithmetic.fast import matrix, packing, product
-from hexane.arithmetic.fast.call import (
-    DECODE_COLUMNS,
-    call_body,
-    call_decode_columns,
-    call_pack,
-    pointer,
-)
+from hexane.arithmetic.fast.call import DECODE_COLUMNS, call_body, call_decode_columns, call_pack, pointer
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.jobs import (
     KERNELS,

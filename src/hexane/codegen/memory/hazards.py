@@ -13,16 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.codegen.operands import (
-    RESULT,
-    SECOND,
-    SOURCE,
-    Extents,
-    TaskOperand,
-    at_once,
-    held,
-    operands_of,
-)
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, Extents, TaskOperand, at_once, held, operands_of
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
 from hexane.isa.granules import UNIT

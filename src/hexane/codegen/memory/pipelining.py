@@ -16,17 +16,7 @@ from hexane.chips import Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operand_of, operands_of
-from hexane.codegen.operations import (
-    PIXEL,
-    UNHINTED,
-    After,
-    NeOp,
-    PeKind,
-    PeOp,
-    ResultType,
-    SecondSource,
-    SourceType,
-)
+from hexane.codegen.operations import PIXEL, UNHINTED, After, NeOp, PeKind, PeOp, ResultType, SecondSource, SourceType
 from hexane.codegen.plan import Plan
 from hexane.cost.kernel import passes
 

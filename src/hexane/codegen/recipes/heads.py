@@ -17,14 +17,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, largest_shape
-from hexane.codegen.operations import (
-    BINARY,
-    MAC_MAXIMUM,
-    RUNTIME_KERNEL,
-    After,
-    Axes,
-    Mac,
-)
+from hexane.codegen.operations import BINARY, MAC_MAXIMUM, RUNTIME_KERNEL, After, Axes, Mac
 from hexane.codegen.plan import Dma, Operand, Plan, Region, TaskKernel
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.batched import KERNELS_PER_TASK

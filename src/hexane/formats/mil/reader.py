@@ -16,15 +16,7 @@ from hexane.formats.blob import TYPE_CODES, BlobFile
 from hexane.formats.mil.literals import Blob, TypedValue, array_of, list_of
 from hexane.formats.mil.names import decode
 from hexane.formats.mil.syntax import parse_text, problem_at
-from hexane.formats.mil.tree import (
-    BlockText,
-    Body,
-    Call,
-    FunctionText,
-    MilOperand,
-    Parameter,
-    TextPlace,
-)
+from hexane.formats.mil.tree import BlockText, Body, Call, FunctionText, MilOperand, Parameter, TextPlace
 from hexane.formats.mutable import mutable_paths
 from hexane.formats.weight_files import file_name, path_inside, source_under
 from hexane.graph.constants import BlobReference, Constant
