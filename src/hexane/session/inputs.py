@@ -78,9 +78,11 @@ def for_surfaces(
     to it is a question to the emulator.
     """
     ports = [Port(surface.label, tuple(surface.shape), dtype_name(surface.dtype)) for surface in image.inputs]
-    given, notes = _read(ports, options, normalize)
+    of_files, notes = _read(ports, options, normalize)
     arrays = {} if seed is None else drawn_surfaces(image, seed)
-    arrays |= {port.name: as_surface(_shaped(given[port.name], port), port) for port in ports if port.name in given}
+    arrays |= {
+        port.name: as_surface(_shaped(of_files[port.name], port), port) for port in ports if port.name in of_files
+    }
     return GatheredInputs(arrays, tuple(notes))
 
 
