@@ -94,3 +94,19 @@ def test_other_headers_and_other_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no header"):
         program.save(tmp_path / "cell.hwx", anec_header=0x800)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_a_single_program_has_its_surfaces_types_and_its_generation(chip: str, tmp_path: Path) -> None:
+    """Bytes are numbers, not truth values; the chip is one that the program was compiled for."""
+    b = GraphBuilder()
+    x, scale = b.input("x", (1, 4, 8, 8), "fp16"), np.float16(0.05)
+    b.output(b.quantize(input=x, scale=scale, zero_point=np.uint8(100), output_dtype="uint8", name="y"))
+    program = hexane.compile(b.graph, chip)
+    program.save(tmp_path / "m.hwx")
+    again = hexane.load_program(tmp_path / "m.hwx")
+    values = {"x": np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float16)}
+    np.testing.assert_array_equal(again.run(values)["y"], program.run(values)["y"])
+    assert again.chip == chip == hexane.estimate(tmp_path / "m.hwx").chip
+    told = CliRunner().invoke(app, ["estimate", str(tmp_path / "m.hwx"), "--json"], catch_exceptions=False)
+    assert json.loads(told.stdout)["estimates"][0]["chip"] == chip

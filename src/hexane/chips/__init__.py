@@ -10,7 +10,7 @@ from hexane.chips.generations import (
     generation_of_target,
     target_names,
 )
-from hexane.chips.names import get, parse_list
+from hexane.chips.names import get, of_generation, parse_list
 from hexane.chips.table import CHIPS, Chip, winograd_on
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "generation_of_subtype",
     "generation_of_target",
     "get",
+    "of_generation",
     "parse_list",
     "target_names",
     "weakest",

@@ -54,6 +54,12 @@ def get(name: str | Chip) -> Chip:
     return chip
 
 
+def of_generation(generation: str) -> Chip:
+    """The chip that stands for its generation: the first of a Mac, else of a phone."""
+    chips = [chip for chip in CHIPS if chip.generation_name == generation]
+    return next((chip for chip in chips if chip.name.startswith("M")), chips[0])
+
+
 def parse_list(text: str) -> list[Chip]:
     """Chips from a comma-separated argument (``M1,M4,"A17 Pro"``); ``all`` is every chip from H13 on.
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[Path, typer.Argument(help="A network (.onnx, .mil, .mlpackage, .plist) or a compiled program.")],
-    chip: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "M1",
+    chip: Annotated[
+        str | None, typer.Option(help="Chips, separated by commas, or all; left out: a program's own, else M1.")
+    ] = None,
     interface: Annotated[
         str, typer.Option(help="A call: evaluate, copies, copies_typical, coreml, linux or task.")
     ] = "evaluate",
@@ -54,11 +56,11 @@ def command(
     """
     from hexane import chips
     from hexane.timing import estimates
-    from hexane.timing.job import opened
+    from hexane.timing.job import opened, own_chip
 
     refuse_overwriting(trace, [model, *(bind or ())], overwrite=overwrite)
     thing = opened(model, shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None)
-    targets = chips.parse_list(chip)
+    targets = chips.parse_list(chip or own_chip(thing))
     options: dict[str, Any] = {"batch": batch, "weights": weights, "resolution": resolution, "as_": as_ or ""}
     results = estimates(thing, targets, interface=interface, **options)
     if trace is not None:

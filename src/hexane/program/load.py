@@ -7,8 +7,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hexane.chips import of_generation
 from hexane.errors import FormatError
 from hexane.files import archive
+from hexane.graph.types import dtype_name
 from hexane.image import open_image
 from hexane.program.manifest import MANIFEST, MOST_MANIFEST_BYTES, ManifestEntry, read_manifest
 from hexane.program.package import WEIGHTS
@@ -42,13 +44,11 @@ def _single(place: Path) -> Program:
 def program_of(image: Image, name: str) -> Program:
     """An engine program as one that runs on any device."""
     ports = {
-        role: tuple(
-            Port(s.label, s.shape, "fp16" if s.dtype == "float16" else "bool") for s in image.surfaces if s.role == role
-        )
+        role: tuple(Port(s.label, s.shape, dtype_name(s.dtype)) for s in image.surfaces if s.role == role)
         for role in ("input", "output")
     }
     segment = Segment(ENGINE, name, (), ports["input"], ports["output"], image=image)
-    return Program((segment,), ports["input"], ports["output"], "M1", "default")
+    return Program((segment,), ports["input"], ports["output"], of_generation(image.generation).name, "default")
 
 
 def _read_package(package: zipfile.ZipFile, where: str) -> Program:

@@ -19,7 +19,7 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import html
 from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
-from hexane.timing.job import host_op_us, job_of, opened
+from hexane.timing.job import host_op_us, job_of, opened, own_chip
 from hexane.timing.ranges import HOST, is_untimed, layer_parts, shipped
 from hexane.timing.sensitivity import slopes
 from hexane.timing.whatif import changed
@@ -122,9 +122,8 @@ def estimate(
     UsageError for an unknown chip or interface, UnsupportedError for tasks of another generation.
     """
     x = opened(x)
-    target: str | Chip = chip or getattr(x, "chip", None) or "M1"
     (result,) = estimates(
-        x, [target], interface=interface, batch=batch, weights=weights, resolution=resolution, as_=as_
+        x, [chip or own_chip(x)], interface=interface, batch=batch, weights=weights, resolution=resolution, as_=as_
     )
     return result
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hexane.chips import Chip
+from hexane.chips import Chip, of_generation
 from hexane.cost.work import HostOp, Job, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.frontends.networks import load
@@ -30,6 +30,12 @@ def opened(x: Any, **binding: Any) -> Any:
     if path.suffix in ENGINE_PROGRAMS:
         return open_image(path)
     return load_program(path) if path.suffix == ".hexane" else load(path, **binding)
+
+
+def own_chip(x: Any) -> str:
+    """The chip that a program is compiled for, a chip of an image's generation; M1 for a network."""
+    generation = _generation(x) if hasattr(x, "tasks") and hasattr(x, "surfaces") else ""
+    return of_generation(generation).name if generation else getattr(x, "chip", None) or "M1"
 
 
 def job_of(x: Any, chip: Chip) -> Job:
