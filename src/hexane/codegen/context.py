@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, four_dimensional, surface_shape
 from hexane.codegen.plan import Buffer, Space
@@ -51,13 +51,14 @@ class Context(Compilation):
     """A compilation for a target, what may stay in L2 there, and who wants to know why the rest does not.
 
     ``on_spills`` is called for every program that is linked, with what it moves beyond the least. ``homes``: the
-    buffers of states (``hexane.codegen.states``).
+    buffers of states (``hexane.codegen.states``). ``forms``: tasks of this very context (``hexane.codegen.forms``).
     """
 
     target: Target
     policy: Policy = Policy()
     on_spills: Callable[[tuple[Spill, ...]], None] | None = None
     homes: Homes = NO_HOMES
+    forms: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def limits(self) -> Generation:

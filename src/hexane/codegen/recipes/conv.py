@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
+from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, output_group
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL, KernelWindow
@@ -99,6 +100,7 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
             )
 
 
+@by_form
 def lower(conv: Convolution, context: Context) -> Fragment:
     """The convolution of a whole tensor; a batch runs image by image."""
     window, weights = conv.window, conv.weights

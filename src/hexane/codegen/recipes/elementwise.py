@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
+from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, SCALE_SHIFT, After, Axes, Planar
@@ -78,12 +79,16 @@ def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("both operands are constants", hint="fold them before compiling", code=Reason.CONSTANT)
     if x.is_constant or y.is_constant:
         return _with_constant(op, out, relu, context)
-    a, b = context.tensor(x), context.tensor(y)
+    return _of_tensors(op.type, context.tensor(x), context.tensor(y), out, relu, context)
+
+
+@by_form
+def _of_tensors(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, context: Context) -> Fragment:
+    fragment = Fragment(context)
     if a.shape == b.shape:
-        fragment = Fragment(context)
-        fragment.add(two_surfaces(context.target, op.type, a, b, out, relu))
+        fragment.add(two_surfaces(context.target, op, a, b, out, relu))
         return fragment
-    return broadcast(op.type, a, b, out, relu, Fragment(context))
+    return broadcast(op, a, b, out, relu, fragment)
 
 
 def relu_residual(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -310,6 +315,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     return against_small(fragment, op.type, x, tensor, out, relu)
 
 
+@by_form
 def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool, context: Context) -> Fragment:
     """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
     if op == "sub" and first:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
+from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, largest_shape
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, RUNTIME_KERNEL, After, Axes, Mac
@@ -112,26 +115,40 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     out = context.tensor(attention.result.output)
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
+    scale = 1.0 if attention.scale is None else factor_of(attention.scale) or 0.0
+    shown = None if mask is None else mask.data if mask.is_constant else context.tensor(mask)
+    places = heads_of(q, context), heads_of(k, context), heads_of(v, context)
+    return _attention(sizes, places, scale, shown, out, context)
+
+
+@by_form
+def _attention(
+    sizes: Sizes,
+    places: tuple[Heads, Heads, Heads],
+    scale: float,
+    mask: Tensor | np.ndarray | None,
+    out: Tensor,
+    context: Context,
+) -> Fragment:
+    (q, k, v), heads, queries = places, sizes.heads, sizes.queries
     fragment = Fragment(context)
     some = replace(sizes, queries=sizes.block(context))
     at_once = some.at_once(context.limits)
     grouped = context.on.heads_as_groups and _in_one_task(context.target, some, at_once)
     operands = _Operands(
-        heads_of(q, context),
-        of_tokens(fragment, heads_of(k, context), lanes_of(sizes.keys, context.limits.cores)),
+        q,
+        of_tokens(fragment, k, lanes_of(sizes.keys, context.limits.cores)),
         of_dims(
             fragment,
-            heads_of(v, context),
-            lanes_of(dims, context.limits.cores),
+            v,
+            lanes_of(sizes.dims, context.limits.cores),
             grouped=grouped and not context.choices.steps_kernels,
         ),
-        1.0 if attention.scale is None else factor_of(attention.scale) or 0.0,
+        scale,
         at_once,
         grouped,
     )
-    shown = None
-    if mask is not None:
-        shown = fragment.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
+    shown = fragment.plain_constant(mask) if isinstance(mask, np.ndarray) else mask
     for first in range(0, queries, some.queries):
         count = min(some.queries, queries - first)
         part = replace(operands, q=operands.q.part(first, count))

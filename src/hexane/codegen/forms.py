@@ -1,0 +1,124 @@
+"""Tasks by form: records that differ in the names of buffers alone get theirs worked out once in a compilation.
+
+The layers of a network are few forms again and again. A function that is marked ``by_form`` is given records without
+names, and the tasks that it makes get the names afterwards: so they cannot depend on what a form leaves out. A form has
+every field of every record in it, numbers and small arrays by their bits, large arrays by their place in memory, where
+they stay as long as the form is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, wraps
+from operator import attrgetter
+from struct import pack
+from typing import Any
+
+import numpy as np
+
+from hexane.codegen.context import Context
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.plan import Buffer, Plan, TaskKernel
+from hexane.frozen import replace
+
+SMALL = 4096
+"""Bytes of an array that is told by its bits."""
+
+Lower = Callable[..., Fragment]
+"""Of records and, last, the context."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The records of a form, which keep their arrays where they are, and the fragment's parts."""
+
+    records: tuple[Any, ...]
+    plans: tuple[Plan, ...]
+    constants: dict[str, bytes]
+    scratch: dict[str, int]
+
+
+def by_form(lower: Lower) -> Lower:
+    """The function, called once for each form in a context; what it refuses it is asked again."""
+
+    @wraps(lower)
+    def shared(*given: Any) -> Fragment:
+        *records, context = given
+        assert isinstance(context, Context)
+        numbers: dict[Buffer, Buffer] = {}
+        form = lower, _form(tuple(records), numbers)
+        known = context.forms.get(form)
+        if known is None:
+            nameless = _renamed(tuple(records), numbers)
+            fragment = lower(*nameless, context)
+            known = _Known(nameless, tuple(fragment.plans), fragment.constants, fragment.scratch)
+            context.forms[form] = known
+        names = {number: buffer for buffer, number in numbers.items()}
+        kernels = {plan.kernel: _own(plan.kernel, names) for plan in known.plans if plan.kernel is not None}
+        plans = [_named(plan, names, kernels) for plan in known.plans]
+        return Fragment(context, plans, known.constants.copy(), known.scratch.copy())
+
+    return shared
+
+
+@cache
+def _fields_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """All fields of a record, as a tuple."""
+    names = [field.name for field in fields(kind)]
+    return attrgetter(*names) if len(names) > 1 else lambda record: (getattr(record, names[0]),)
+
+
+def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
+    """What a value is beside names, hashable; buffers are counted in ``numbers``, which gives each one without a name.
+
+    Anything that is no record, array or number stands for itself.
+    """
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return value
+    if kind is float:
+        return pack("d", value)
+    if kind is Buffer:
+        return numbers.setdefault(value, Buffer(f"buffer {len(numbers)}", value.space))
+    if isinstance(value, np.ndarray):
+        where = value.tobytes() if value.nbytes <= SMALL else value.__array_interface__["data"][0]
+        return kind, value.dtype, value.shape, value.strides, where
+    if isinstance(value, np.generic):
+        return kind, value.tobytes()
+    if isinstance(value, tuple):
+        return kind, *[_form(part, numbers) for part in value]
+    if is_dataclass(kind):
+        return kind, *[_form(part, numbers) for part in _fields_of(kind)(value)]
+    return kind, value
+
+
+def _renamed(value: Any, names: Mapping[Buffer, Buffer]) -> Any:
+    """The value with other buffers, wherever ``_form`` sees one."""
+    if type(value) is Buffer:
+        return names.get(value, value)
+    if isinstance(value, tuple):
+        parts = [_renamed(part, names) for part in value]
+        return tuple(parts) if type(value) is tuple else type(value)(*parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        own = ((field.name, getattr(value, field.name)) for field in fields(value))
+        changes = {name: other for name, part in own if (other := _renamed(part, names)) is not part}
+        return replace(value, **changes) if changes else value
+    return value
+
+
+def _own(kernel: TaskKernel, names: Mapping[Buffer, Buffer]) -> TaskKernel:
+    """A kernel of this fragment's own, since which tasks share one decides where it is stored."""
+    return replace(kernel, source=None if kernel.source is None else names.get(kernel.source, kernel.source))
+
+
+def _named(plan: Plan, names: Mapping[Buffer, Buffer], kernels: Mapping[TaskKernel, TaskKernel]) -> Plan:
+    """The task with other buffers and kernels."""
+    changes: dict[str, Any] = {}
+    for side in ("source", "second", "result"):
+        operand = getattr(plan, side)
+        if operand.dma is not None and operand.dma.buffer in names:
+            changes[side] = operand._replace(dma=replace(operand.dma, buffer=names[operand.dma.buffer]))
+    if plan.kernel is not None:
+        changes["kernel"] = kernels[plan.kernel]
+    return plan.but(**changes)

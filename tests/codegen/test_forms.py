@@ -1,0 +1,139 @@
+"""Tasks by form: what a form has in it, and that its tasks are those that were made without it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from hexane.codegen.context import Context
+from hexane.codegen.driver import context_of
+from hexane.codegen.forms import SMALL, by_form
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.operations import KernelWindow
+from hexane.codegen.plan import Buffer, Plan, Space, TaskKernel
+from hexane.codegen.recipes import conv, elementwise
+from hexane.codegen.recipes.blocks import Convolution
+from hexane.codegen.weights import Weights
+from hexane.errors import UnsupportedError
+from hexane.lowering.fusion import Epilogue
+
+
+def surface(name: str, c: int = 32, h: int = 8, w: int = 8) -> Tensor:
+    return Tensor(Buffer(name, Space.SURFACE), 1, c, h, w)
+
+
+def convolution(x: str, y: str) -> Convolution:
+    weights = Weights(np.random.default_rng(1).standard_normal((32, 32, 1, 1)).astype(np.float16))
+    bias = np.arange(32, dtype=np.float16)
+    return Convolution(surface(x), surface(y), weights, bias, KernelWindow(), Epilogue(relu=True))
+
+
+def told(fragment: Fragment) -> list[dict[str, object]]:
+    """Every field of every task."""
+    tasks = [dict(vars(plan)) for plan in fragment.plans]
+    for task in tasks:
+        if task["kernel"] is not None:
+            task["kernel"] = tuple(getattr(task["kernel"], field.name) for field in fields(TaskKernel))
+    return tasks
+
+
+def test_tasks_are_those_without_a_form() -> None:
+    context = context_of("M1")
+    first, other = convolution("a", "b"), convolution("c", "d")
+    other = replace(other, weights=first.weights)
+    assert told(conv.lower(first, context)) == told(conv.lower.__wrapped__(first, context))
+    assert told(conv.lower(other, context)) == told(conv.lower.__wrapped__(other, context))
+    assert len(context.forms) == 1
+    assert not context_of("M1").forms
+
+
+def test_tasks_of_a_form_are_made_once_and_have_kernels_of_their_own() -> None:
+    calls = []
+
+    @by_form
+    def two_with_one_kernel(x: Tensor, context: Context) -> Fragment:
+        calls.append(x.buffer.name)
+        kernel = TaskKernel(b"1", (0,), (64,), source=x.buffer)
+        fragment = Fragment(context, [Plan(kernel=kernel), Plan(kernel=kernel).reading(dma=x.dma())], {"const0": b"2"})
+        fragment.workspace(64)
+        return fragment
+
+    context = context_of("M1")
+    one, two = (two_with_one_kernel(surface(name), context) for name in "ab")
+    assert len(calls) == 1
+    assert not set(calls) & {"a", "b"}
+    for name, fragment in zip("ab", (one, two)):
+        kernel = fragment.plans[0].kernel
+        assert kernel is fragment.plans[1].kernel
+        assert kernel.source.name == fragment.plans[1].source.dma.buffer.name == name
+        assert (fragment.constants, fragment.scratch) == ({"const0": b"2"}, {"scratch0": 64})
+    assert one.plans[0].kernel is not two.plans[0].kernel
+    one.plans.clear()
+    one.constants.clear()
+    assert len(two_with_one_kernel(surface("c"), context).plans) == 2
+    assert two_with_one_kernel(surface("d"), context).constants
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": surface("x", w=7)},
+        {"x": surface("y")},
+        {"y": replace(surface("y"), offset=64)},
+        {"weights": Weights(np.zeros((32, 32, 1, 1), np.float16))},
+        {"bias": None},
+        {"bias": np.zeros(32, np.float16)},
+        {"bias": -np.zeros(32, np.float16)},
+        {"window": KernelWindow(sy=2)},
+        {"epilogue": Epilogue()},
+        {"epilogue": Epilogue(scale=0.0)},
+        {"epilogue": Epilogue(scale=-0.0)},
+        {"groups": 2},
+        {"uniform": 0.5},
+        {"uniform": -0.0},
+        {"parts": 2},
+    ],
+    ids=str,
+)
+def test_every_field_is_in_the_form(change: dict[str, object]) -> None:
+    @by_form
+    def nothing(record: Convolution, context: Context) -> Fragment:
+        return Fragment(context)
+
+    context, record = context_of("M1"), convolution("x", "y")
+    nothing(record, context)
+    nothing(replace(record, **change), context)
+    assert len(context.forms) == 2
+
+
+def test_one_tensor_twice_is_another_form() -> None:
+    context, x, y, out = context_of("M1"), surface("x"), surface("y"), surface("out")
+    for second in (y, x):
+        given = "add", x, second, out, False, context
+        assert told(elementwise._of_tensors(*given)) == told(elementwise._of_tensors.__wrapped__(*given))
+    assert len(context.forms) == 2
+
+
+def test_large_arrays_count_by_their_place() -> None:
+    @by_form
+    def nothing(array: np.ndarray, context: Context) -> Fragment:
+        return Fragment(context)
+
+    context, array = context_of("M1"), np.zeros((2, SMALL), np.uint8)
+    for same in (array, array.view(), array.reshape(2, SMALL)):
+        nothing(same, context)
+    assert len(context.forms) == 1
+    for other in (array.copy(), array[:, ::2], array.view(np.int8), array.T):
+        nothing(other, context)
+    assert len(context.forms) == 5
+
+
+def test_what_is_refused_is_refused_again() -> None:
+    context, weights = context_of("M1"), Weights(np.zeros((32, 32, 1, 99), np.float16))
+    wide = replace(convolution("x", "y"), window=KernelWindow(kw=99), weights=weights)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="99 pixels wide"):
+            conv.lower(wide, context)
+    assert not context.forms
