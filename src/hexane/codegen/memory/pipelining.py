@@ -9,11 +9,12 @@ once. How much of a pair overlaps nobody has measured: pairs that no program sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hexane.chips import Generation
 from hexane.codegen.geometry import joint_patch, joint_shape
+from hexane.codegen.memory.bare import bare, form_of
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operand_of, operands_of
 from hexane.codegen.operations import PIXEL, UNHINTED, After, NeOp, PeKind, PeOp, ResultType, SecondSource, SourceType
@@ -29,6 +30,8 @@ UNSHOWN = 1.1
 time of element-wise work is off (docs/timing-error.md, held out). A thinner gain is none."""
 
 Pair = tuple[Plan, Plan]
+Way = tuple[bool, int]
+"""To lock two plans: whether the operands of the follower change places, and the patch, log2."""
 Price = Callable[[Sequence[Plan]], float]
 """Microseconds of tasks one after the other, in whatever patches they go."""
 
@@ -55,14 +58,19 @@ class PairPolicy:
 def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     """Lock every pair that can be and gains by it, first come first served; how many were locked."""
     count = 0
+    forms = [form_of(plan) for plan in plans]
+    ways: dict[tuple[Hashable, Hashable], Way | None] = {}
     free = True  # whether the task before leads or follows in no pair
     for i in range(1, len(plans)):
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.source.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].source.after & LOCKED):
-            pair = _locked(leader, follower, i, locks.limits)
-            if pair is not None and _gains((leader, follower), pair, locks.price):
-                plans[i - 1 : i + 1] = pair
+            key = forms[i - 1], forms[i]
+            if key not in ways:
+                ways[key] = _way(bare(leader), bare(follower), locks)
+            way = ways[key]
+            if way is not None:
+                plans[i - 1 : i + 1] = _locked(leader, follower, way)
                 count += 1
                 free = False
                 continue
@@ -87,35 +95,42 @@ def _in_l2(plan: Plan) -> Plan:
     return plan.but(source=source, second=second, result=plan.result.at(plan.result.region))
 
 
-def _locked(leader: Plan, follower: Plan, index: int, limits: Generation) -> Pair | None:
-    """Both plans as a pair, in the first shape that the room about them allows; None where they can be none."""
-    if not can_pipeline(leader, follower, limits) or leader.tile < leader.hout or follower.tile < follower.hout:
+def _way(leader: Plan, follower: Plan, locks: PairPolicy) -> Way | None:
+    """The way to lock two plans, in the first shape that the room about them allows; None where it cannot be or gains
+    nothing."""
+    if not can_pipeline(leader, follower, locks.limits) or leader.tile < leader.hout or follower.tile < follower.hout:
         return None
     if leader.result.type is not ResultType.STAYS:
         return None
-    second: Plan | None = follower
-    if not _hands_over(leader, follower):
-        second = _exchanged(follower)
+    exchanged = not _hands_over(leader, follower)
+    second = _exchanged(follower) if exchanged else follower
     if second is None or not _hands_over(leader, second):
         return None
-    after = second.source.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit]
-    second = second.reading(after=after)
-    if second.source.after & After.ANYTHING:
-        return None
-    if not is_shown(leader, follower):
-        second = second.inferred(NOTE)
-    room = _passing(leader, index - 1) + _passing(follower, index)
-    for pair in _in_patches(leader, second):
-        if sum(_passing(plan, 0) for plan in pair) <= room and _apart(*pair, index):
-            return pair
+    room = _passing(leader) + _passing(follower)
+    for s in _patches(leader, follower):
+        pair = _locked(leader, follower, (exchanged, s))
+        if pair[1].source.after & After.ANYTHING:
+            return None
+        if sum(map(_passing, pair)) <= room and _apart(*pair):
+            return (exchanged, s) if _gains((leader, follower), pair, locks.price) else None
     return None
 
 
-def _in_patches(leader: Plan, follower: Plan) -> Iterator[Pair]:
-    """Both tasks in patches that they share: those of Apple's pairs, and those that the neural task has alone."""
+def _locked(leader: Plan, follower: Plan, way: Way) -> Pair:
+    """Both plans as a pair."""
+    exchanged, s = way
+    second = _exchanged(follower) if exchanged else follower
+    assert second is not None
+    second = second.reading(after=second.source.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit])
+    if not is_shown(leader, follower):
+        second = second.inferred(NOTE)
+    return _in_patch(leader, s), _in_patch(second, s)
+
+
+def _patches(leader: Plan, follower: Plan) -> Iterable[int]:
+    """Those that both tasks can share: those of Apple's pairs, and those that the neural task has alone."""
     alone = (follower if leader.unit == "PE" else leader).shape[2]
-    for s in dict.fromkeys((joint_shape(leader.wout, leader.hout), alone)):
-        yield _in_patch(leader, s), _in_patch(follower, s)
+    return dict.fromkeys((joint_shape(leader.wout, leader.hout), alone))
 
 
 def _in_patch(plan: Plan, s: int) -> Plan:
@@ -181,19 +196,19 @@ def _exchanged(plan: Plan) -> Plan | None:
     return other.reading(type=SourceType.RESIDENT)
 
 
-def _passing(plan: Plan, index: int) -> int:
+def _passing(plan: Plan) -> int:
     """Bytes of the windows, rings and buffers of a task, some of which go by its patch."""
     streams = plan.source.type is SourceType.DMA_STREAM or plan.result.type is ResultType.DMA_STREAM
     if not streams and plan.second.dma is None:
         return 0
-    return sum(held(plan, end) for end in operands_of(plan, index) if end.passes)
+    return sum(held(plan, end) for end in operands_of(plan, 0) if end.passes)
 
 
-def _apart(leader: Plan, follower: Plan, index: int) -> bool:
+def _apart(leader: Plan, follower: Plan) -> bool:
     """True where both may run at once: nothing but the map between them is written by one and touched by the other."""
-    before = touched(leader, index - 1)
-    writes = touched(follower, index).result
-    others = [end for end in operands_of(follower, index) if end.side not in (SOURCE, RESULT)]
+    before = touched(leader, 0)
+    writes = touched(follower, 1).result
+    others = [end for end in operands_of(follower, 1) if end.side not in (SOURCE, RESULT)]
     for end in others:
         box = _box(follower, end)
         if meets(box, [before.result]) or (end.passes and meets(box, before.sources)):

@@ -1,0 +1,43 @@
+"""A task without what its place in L2 and its price do not depend on: names of buffers, bytes of kernels, its op.
+
+Layers that are alike get tasks that differ in these alone, also where their values stand in L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Space, TaskKernel
+from hexane.frozen import replace
+
+NOWHERE = Buffer("", Space.SCRATCH)
+_walk = attrgetter(*[field.name for field in fields(Dma) if field.name != "buffer"])
+_streams = attrgetter(*[field.name for field in fields(TaskKernel) if field.name not in ("data", "source")])
+
+End = TypeVar("End", Operand, Destination)
+
+
+def form_of(plan: Plan) -> Hashable:
+    """Equal for tasks that are equal as ``bare`` gives them."""
+    kernel = plan.kernel
+    streams = None if kernel is None else (bool(kernel.data), kernel.source is None, _streams(kernel))
+    ends = [(None if end.dma is None else _walk(end.dma), end[1:]) for end in (plan.source, plan.second, plan.result)]
+    source, second, result = ends
+    own = vars(plan) | {"op": "", "kernel": streams, "source": source, "second": second, "result": result}
+    return tuple(own.values())
+
+
+def bare(plan: Plan) -> Plan:
+    """The task; of a kernel's bytes only one is left, if there is any."""
+    kernel = plan.kernel
+    if kernel is not None:
+        kernel = replace(kernel, data=kernel.data[:1], source=None if kernel.source is None else NOWHERE)
+    ends: dict[str, Any] = {name: _bare_end(getattr(plan, name)) for name in ("source", "second", "result")}
+    return plan.but(op="", kernel=kernel, **ends)
+
+
+def _bare_end(end: End) -> End:
+    return end if end.dma is None else end._replace(dma=replace(end.dma, buffer=NOWHERE))
