@@ -11,6 +11,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.driver import context_of
 from hexane.codegen.forms import SMALL, by_form
 from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.memory.bare import bare, form_of
 from hexane.codegen.operations import KernelWindow
 from hexane.codegen.plan import Buffer, Plan, Space, TaskKernel
 from hexane.codegen.recipes import conv, elementwise
@@ -18,6 +19,8 @@ from hexane.codegen.recipes.blocks import Convolution
 from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import Epilogue
+
+ENDS = ("source", "second", "result")
 
 
 def surface(name: str, c: int = 32, h: int = 8, w: int = 8) -> Tensor:
@@ -114,6 +117,31 @@ def test_one_tensor_twice_is_another_form() -> None:
         given = "add", x, second, out, False, context
         assert told(elementwise._of_tensors(*given)) == told(elementwise._of_tensors.__wrapped__(*given))
     assert len(context.forms) == 2
+
+
+def test_the_form_of_a_task_has_every_field_but_names() -> None:
+    kernel = TaskKernel(b"12", (0,), (64,), source=surface("k").buffer)
+    plan = Plan(kernel=kernel).reading(dma=surface("x").dma()).writing(dma=surface("y").dma())
+    renamed = plan.but(op="other", kernel=replace(kernel, data=b"3", source=surface("l").buffer))
+    renamed = renamed.reading(dma=surface("z").dma()).writing(dma=surface("z").dma())
+    assert form_of(plan) == form_of(renamed)
+    assert told(Fragment(context_of("M1"), [bare(plan)])) == told(Fragment(context_of("M1"), [bare(renamed)]))
+    others = [
+        plan.but(**{field.name: object()})
+        for field in fields(Plan)
+        if field.name not in ("op", "pe", "kernel", "unit", *ENDS)
+    ]
+    for name in ENDS:
+        end = getattr(plan, name)
+        others += [plan.but(**{name: end._replace(**{part: object()})}) for part in end._fields if part != "dma"]
+    walk = plan.source.dma
+    others += [plan.reading(dma=replace(walk, **{f.name: -1})) for f in fields(walk) if f.name != "buffer"]
+    named = ("data", "source")
+    others += [plan.but(kernel=replace(kernel, **{f.name: -1})) for f in fields(kernel) if f.name not in named]
+    others += [plan.but(kernel=replace(kernel, source=None)), plan.but(kernel=replace(kernel, data=b""))]
+    forms = [form_of(other) for other in others]
+    assert form_of(plan) not in forms
+    assert len(set(forms)) == len(forms) > 80
 
 
 def test_large_arrays_count_by_their_place() -> None:

@@ -31,10 +31,10 @@ def form_of(plan: Plan) -> Hashable:
 
 
 def bare(plan: Plan) -> Plan:
-    """The task; of a kernel's bytes only one is left, if there is any."""
+    """The task; of a kernel's bytes only that there are some is left."""
     kernel = plan.kernel
     if kernel is not None:
-        kernel = replace(kernel, data=kernel.data[:1], source=None if kernel.source is None else NOWHERE)
+        kernel = replace(kernel, data=bytes(bool(kernel.data)), source=None if kernel.source is None else NOWHERE)
     ends: dict[str, Any] = {name: _bare_end(getattr(plan, name)) for name in ("source", "second", "result")}
     return plan.but(op="", kernel=kernel, **ends)
 
