@@ -25,6 +25,9 @@ from hexane.frozen import replace
 SMALL = 4096
 """Bytes of an array that is told by its bits."""
 
+PLAIN = frozenset((int, str, type(None)))
+"""Types of which equal values are the same."""
+
 Lower = Callable[..., Fragment]
 """Of records and, last, the context."""
 
@@ -63,10 +66,12 @@ def by_form(lower: Lower) -> Lower:
 
 
 @cache
-def _fields_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """All fields of a record, as a tuple."""
+def _parts_of(kind: type) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]] | None:
+    """Names of a record's fields, and all of them as a tuple; None for what is no record."""
+    if not is_dataclass(kind):
+        return None
     names = [field.name for field in fields(kind)]
-    return attrgetter(*names) if len(names) > 1 else lambda record: (getattr(record, names[0]),)
+    return names, attrgetter(*names) if len(names) > 1 else lambda record: (getattr(record, names[0]),)
 
 
 def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
@@ -75,12 +80,15 @@ def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
     Anything that is no record, array or number stands for itself.
     """
     kind = type(value)
-    if kind is int or kind is str or value is None:
+    if kind in PLAIN:
         return value
     if kind is float:
         return pack("d", value)
     if kind is Buffer:
-        return numbers.setdefault(value, Buffer(f"buffer {len(numbers)}", value.space))
+        return numbers.get(value) or numbers.setdefault(value, Buffer(f"buffer {len(numbers)}", value.space))
+    record = _parts_of(kind)
+    if record is not None:
+        return kind, *[part if type(part) in PLAIN else _form(part, numbers) for part in record[1](value)]
     if isinstance(value, np.ndarray):
         where = value.tobytes() if value.nbytes <= SMALL else value.__array_interface__["data"][0]
         return kind, value.dtype, value.shape, value.strides, where
@@ -88,22 +96,25 @@ def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
         return kind, value.tobytes()
     if isinstance(value, tuple):
         return kind, *[_form(part, numbers) for part in value]
-    if is_dataclass(kind):
-        return kind, *[_form(part, numbers) for part in _fields_of(kind)(value)]
     return kind, value
 
 
 def _renamed(value: Any, names: Mapping[Buffer, Buffer]) -> Any:
     """The value with other buffers, wherever ``_form`` sees one."""
-    if type(value) is Buffer:
+    kind = type(value)
+    if kind is Buffer:
         return names.get(value, value)
-    if isinstance(value, tuple):
-        parts = [_renamed(part, names) for part in value]
-        return tuple(parts) if type(value) is tuple else type(value)(*parts)
-    if is_dataclass(value) and not isinstance(value, type):
-        own = ((field.name, getattr(value, field.name)) for field in fields(value))
-        changes = {name: other for name, part in own if (other := _renamed(part, names)) is not part}
+    record = _parts_of(kind)
+    if record is not None:
+        changes = {}
+        for name, part in zip(record[0], record[1](value)):
+            other = part if type(part) in PLAIN else _renamed(part, names)
+            if other is not part:
+                changes[name] = other
         return replace(value, **changes) if changes else value
+    if isinstance(value, tuple) and value:
+        parts = [_renamed(part, names) for part in value]
+        return tuple(parts) if kind is tuple else kind(*parts)
     return value
 
 

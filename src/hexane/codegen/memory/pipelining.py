@@ -58,17 +58,18 @@ class PairPolicy:
 def pipeline_pairs(plans: list[Plan], locks: PairPolicy) -> int:
     """Lock every pair that can be and gains by it, first come first served; how many were locked."""
     count = 0
-    forms = [form_of(plan) for plan in plans]
     ways: dict[tuple[Hashable, Hashable], Way | None] = {}
     free = True  # whether the task before leads or follows in no pair
     for i in range(1, len(plans)):
         leader, follower = plans[i - 1], plans[i]
         taken = bool(follower.source.after & LOCKED)
         if free and not taken and (i + 1 == len(plans) or not plans[i + 1].source.after & LOCKED):
-            key = forms[i - 1], forms[i]
-            if key not in ways:
-                ways[key] = _way(bare(leader), bare(follower), locks)
-            way = ways[key]
+            way = None
+            if can_pipeline(leader, follower, locks.limits):
+                key = form_of(leader), form_of(follower)
+                if key not in ways:
+                    ways[key] = _way(bare(leader), bare(follower), locks)
+                way = ways[key]
             if way is not None:
                 plans[i - 1 : i + 1] = _locked(leader, follower, way)
                 count += 1
@@ -97,8 +98,8 @@ def _in_l2(plan: Plan) -> Plan:
 
 def _way(leader: Plan, follower: Plan, locks: PairPolicy) -> Way | None:
     """The way to lock two plans, in the first shape that the room about them allows; None where it cannot be or gains
-    nothing."""
-    if not can_pipeline(leader, follower, locks.limits) or leader.tile < leader.hout or follower.tile < follower.hout:
+    nothing; they are such that may be a pair."""
+    if leader.tile < leader.hout or follower.tile < follower.hout:
         return None
     if leader.result.type is not ResultType.STAYS:
         return None

@@ -100,9 +100,19 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
             )
 
 
-@by_form
 def lower(conv: Convolution, context: Context) -> Fragment:
-    """The convolution of a whole tensor; a batch runs image by image."""
+    """The convolution of a whole tensor; a batch runs image by image.
+
+    Weights are seldom those of another one, so that a form is looked for where they are.
+    """
+    place = conv.weights.values.__array_interface__["data"][0]
+    if place in context.forms:
+        return _of_form(conv, context)
+    context.forms[place] = None
+    return _lower(conv, context)
+
+
+def _lower(conv: Convolution, context: Context) -> Fragment:
     window, weights = conv.window, conv.weights
     conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
     fragment = Fragment(context)
@@ -124,6 +134,9 @@ def lower(conv: Convolution, context: Context) -> Fragment:
         else:
             _grouped(fragment, conv, n)
     return fragment
+
+
+_of_form = by_form(_lower)
 
 
 def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:
