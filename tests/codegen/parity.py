@@ -7,8 +7,7 @@ named and differs no more.
 from __future__ import annotations
 
 L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
-STACKED = "stacked work units of a copy that stays and of a product of pairs"
-PIXELS = "the last copy shares cores among several inputs, through scratch"
+NAMES = "order of the surfaces, whose names are not recorded; all else is equal"
 
 DIFFERENT: dict[str, dict[str, str]] = {
     "h13": {
@@ -23,18 +22,15 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "gasel_rrb_1x8x375x375": "the condition is kept and read again, results lie interleaved by eight in scratch",
     },
     "h15": {},
-    "h16": {"binary_pow_1x3x224x224": STACKED},
+    "h16": {},
     "h16g": {
         "conv_probe_k1_c64_n64_s128_st1_g1_bias0_same": "row stride in L2 of half a row, which the record has alone",
         "conv_probe_k3_c256_n256_s64_st1_g256_bias0_same": "tile height of a depthwise convolution that fills L2",
         "conv_probe_k3_c512_n512_s64_st1_g512_bias0_same": "tile height of a depthwise convolution that fills L2",
-        "depth_to_space_1x256x32x32_b4": PIXELS,
-        "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
+        "rrmm_r2rr_m256_k256_n256_tx0_ty0": NAMES,
     },
     "h17": {},
-    "h18": {
-        "binary_pow_1x3x224x224": "planar product and exponential in strips of 32 columns",
-    },
+    "h18": {},
     "h17g": {"conv_k1_c768_n50257_s1_st1_g1_bias0": "a wide head in one task; ours takes two"},
 }
 
@@ -44,8 +40,7 @@ LAYERS = {
         "garms_chain_c2048_gamma": L2_CHAIN,
     },
     "h16g": {
-        "chain_exp_reduce_sum_s128": L2_CHAIN,
-        "chain_softmax_parts_s128": L2_CHAIN,
+        "chain_softmax_parts_s128": "the map is brought once for two views; ours brings it as rows and keeps it",
     },
 }
 """Of all decoded programs of several layers, those of all sets that differ, by target, each with the reason."""

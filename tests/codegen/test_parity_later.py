@@ -9,7 +9,7 @@ from codegen.programs import differences, expected_tasks, graph_of, load, made_t
 from hexane.errors import HexaneError
 
 LATER = {target: one_layer(target) for target in DIFFERENT if target != "h13"}
-LEAST = {"h14": 0.92, "h15": 0.93, "h16": 0.98, "h16g": 0.8, "h17": 1.0, "h17g": 0.8, "h18": 0.92}
+LEAST = {"h14": 0.92, "h15": 0.93, "h16": 1.0, "h16g": 0.9, "h17": 1.0, "h17g": 0.8, "h18": 1.0}
 """Share of the programs that must come out word for word."""
 
 

@@ -39,6 +39,7 @@ class Choices:
     lone_elements : space to depth goes through scratch with every element in a line of its own.
     weighs_pairs : the product of pairs that ends a power has the patch of a sum over its inputs, where several fit.
     planar_powers : the product of a power is the planar engine's, over the logarithms, with their exponentials behind.
+    whole_powers : tiles of a power leave from a map of whole rows, not from an automatic buffer (H16, 3x224x224).
     stacks_units : few cores that only copy get several work units each, one core alone patches of twice the pixels.
     """
 
@@ -59,6 +60,7 @@ class Choices:
     stacks_units: bool = False
     weighs_pairs: bool = False
     planar_powers: bool = False
+    whole_powers: bool = False
     lone_elements: bool = False
     plain_columns: bool = False
     rows_as_channels: bool = False

@@ -124,6 +124,13 @@ def _free_of_conflicts(r: int, rows: int, units: int) -> bool:
     return True
 
 
+def patch_pad(block: int, shape: int, *, fat: bool = False) -> int:
+    """Row pad in bytes of a result whose patches the cores write: rows of a patch share no bank (two powers on H18)."""
+    units = align((128 << fat) >> shape, UNIT // 2) * 2 // UNIT
+    free = (pad for pad in range(BANKS) if _free_of_conflicts((block // UNIT + pad) % BANKS, 1 << shape, units))
+    return UNIT * next(free, 0)
+
+
 def column_pad(block: int, width: int) -> int:
     """Pad in bytes of a channel of which 16 are read at once, each ``width`` pixels: they share no bank."""
     units = min(2, channel_stride(width) // UNIT)

@@ -18,6 +18,7 @@ from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import SECOND, SOURCE, Buffer, Dma, Plan, Space, TaskKernel
 from hexane.codegen.price import Prices, price_us
+from hexane.codegen.refit import refit
 from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
 from hexane.frozen import replace
@@ -184,6 +185,8 @@ class Linker:
             self._homes = [self._homes[origin] for origin in cuts.origins]
             self._kernel_bases = [self._kernel_bases[origin] for origin in cuts.origins]
         self.plans, resident = memory.keep_in_l2(whole)
+        if self.context.policy.between:
+            self.plans = [refit(self.target, *plans) for plans in zip(whole.plans, self.plans)]
         if cuts is not None:
             self._name_again(cuts.origins)
         if self.context.on_spills is not None:

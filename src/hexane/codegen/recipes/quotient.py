@@ -10,7 +10,15 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_log2, cores_log2, largest_shape, patch_count, pe_patch, work_shape
+from hexane.codegen.geometry import (
+    PATCH_PIXELS,
+    ceil_log2,
+    cores_log2,
+    largest_shape,
+    patch_count,
+    pe_patch,
+    work_shape,
+)
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
@@ -157,7 +165,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(
             "a power with broadcast or batch", hint="expand the operands first", code=Reason.BROADCAST
         )
-    if context.choices.planar_powers and a.w <= STRIP:
+    if context.choices.planar_powers:
         return _planar_power(fragment, a, b, out)
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
@@ -181,40 +189,62 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         total = tasks.burst_bytes(product, alone=True)
         product = product.but(shape=work_shape(context.target, (a.w, a.h), coefficients, total))
     product = tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
+    if context.choices.stacks_units and product.cores_log2 < tasks.MOST_CORES_LOG2 and a.w > STRIP:
+        fragment.plans[0] = fragment.plans[0].but(stack_log2=1)
+        return _on_pairs_of_cores(fragment, product, size)
     fragment.send(product, size, explicit=False, after=After.NOTHING)
-    if context.choices.planar_powers:
-        fragment.inferred("a power in whole rows, where Apple's planar product takes strips")
+    return fragment
+
+
+def _on_pairs_of_cores(fragment: Fragment, product: Plan, end: int) -> Fragment:
+    """Few channels of a wide map: pairs of cores share a patch, two patches a tile (3x224x224 on H16)."""
+    s = largest_shape(product.wout, product.hout, 2 * PATCH_PIXELS)
+    stack = min(1, tasks.MOST_CORES_LOG2 - product.cores_log2 - 1)
+    product = product.but(fat_tile=True, stack_log2=stack, shape=(0, 0, s), tile=min(product.hout, 1 << s + stack))
+    product = tasks.streams_out(fragment.target, product, end, explicit=False, after=After.NOTHING)
+    if fragment.target.choices.whole_powers:
+        channel = l2.channel_stride(product.wout)
+        block = product.cout * channel
+        product = product.streaming(Region(end, channel, block, block, block))
+    fragment.add(product)
     return fragment
 
 
 def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Fragment:
     """log2 table, planar product over it in L2, exp2 table patch by patch behind it; a single pixel's product is a row.
 
-    Source: programs of H18 (128x16x16, 64x8x8; 64, 128, 256 and 1024 channels of one pixel).
+    Source: programs of H18 (128x16x16, 64x8x8; 64, 128, 256 and 1024 channels of one pixel; 3x224x224: strips of 32
+    columns go through all tasks, the result's in front of the second operand's).
     """
-    pixel = x.w == x.h == 1
+    pixel, strips = x.w == x.h == 1, x.w > PATCH_PIXELS
     logarithms, size = _held_table(fragment, "log2", x, transposed=pixel)
     product = planar("mul", x, False)
     product = product.reading(dma=y.dma())
     last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
     last = last.writing(dma=out.dma())
     placed = replace(logarithms, base=size) if pixel else logarithms
-    product, end = tasks.pe_source(product, 2 * size if pixel else size, after=After.NE)
-    product = product.against(region=logarithms)
-    product = tasks.stays(product, placed, after=After.NOTHING)
     if pixel:
+        product, end = tasks.pe_source(product, 2 * size, after=After.NE)
         product = product.against(transposed=True).writing(transposed=True)
         last = last.but(shape=(3, max(0, 7 - ceil_log2(x.c)), 3))
         end = 2 * size
     else:
-        product, last = lock(product, last)
+        few = fragment.target.choices.stacks_units and last.cores_log2 < tasks.MOST_CORES_LOG2
+        product, last = lock(product, last.but(fat_tile=few and strips))
+        channel = l2.channel_stride(STRIP if strips else x.w)
+        block = x.c * channel
+        result = Region(size, channel, block + l2.patch_pad(block, last.shape[2], fat=last.fat_tile), block, block)
+        at = size + strips * x.h * result.row
+        source = Region(at, channel, block + l2.pe_pad(block, channel), block, block)
+        product = tasks.by_dma(product, source, after=After.NOTHING if strips else After.NE)
+        end = size if strips else at + x.h * source.row
+        fragment.need_room(at + x.h * source.row, f"a power of a map of {x.c} x {x.h} x {x.w}")
+    product = product.against(region=logarithms, besides=After.FOLLOWS_NE if strips else After.NOTHING)
+    product = tasks.stays(product, placed, after=After.NOTHING)
     last = tasks.resident(last, placed, After.PE_RESULT if pixel else After.FOLLOWS_PE)
     last = tasks.streams_out(fragment.target, last, end, after=After.NOTHING)
     if not pixel and patch_count(x.w, x.h, last.shape[2]) > 1:
-        channel = l2.channel_stride(x.w)
-        block = x.c * channel
-        pad = l2.UNIT * (block // l2.UNIT % 2 == 0)  # one program
-        last = last.streaming(Region(end, channel, block + pad, block, block))
+        last = last.streaming(replace(result, base=end))
     fragment.add(product)
     fragment.add(last)
     return fragment

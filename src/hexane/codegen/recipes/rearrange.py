@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.geometry import ceil_log2, largest_shape, transposing_shape
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Dma, Region
 from hexane.codegen.recipes.columns import columns, turn
@@ -21,8 +22,8 @@ from hexane.graph.ir import Op
 from hexane.lowering.fusion import follows
 from hexane.rounding import ceil_div
 
-LANES, LINE = 8, 64
-"""Elements side by side in scratch, and bytes of a line that one element has for itself."""
+LANES, LINE, TILE = 8, 64, 16
+"""Elements side by side in scratch, bytes of a line that one element has for itself, rows of a tile of such lines."""
 CHANNEL, COLUMN, ROW = 1, 1, 2
 
 
@@ -43,12 +44,15 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = x_and_result(op, context)
     fragment = Fragment(context)
     factor = y.h // x.h
+    if op.type == "depth_to_space" and _alone(context) and _stays(x, context):
+        _joined(fragment, x, y, factor)
+        return fragment
     transposed = columns(fragment, y.n, y.w, y.h, y.c)
     for i, j, first, step in _phases(op, y.c):
         place = transposed.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
         turn(fragment, AxisWalk.of(x).sliced(CHANNEL, first, y.c, step), place)
     turn(fragment, transposed, AxisWalk.of(y))
-    return fragment
+    return _in_turns(fragment)
 
 
 @recipe("pixel_unshuffle", "space_to_depth")
@@ -58,7 +62,7 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = x_and_result(op, context)
     fragment = Fragment(context)
     factor = x.h // y.h
-    if op.type == "space_to_depth" and context.choices.lone_elements and context.policy.between:
+    if op.type == "space_to_depth" and _alone(context) and x.n == 1 and y.w % LANES == 0:
         _apart(fragment, x, y, factor)
         return fragment
     transposed = columns(fragment, x.n, x.w, x.h, x.c)
@@ -66,13 +70,28 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     for i, j, first, step in _phases(op, x.c):
         pixels = transposed.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
         turn(fragment, pixels, AxisWalk.of(y).sliced(CHANNEL, first, x.c, step))
+    return _in_turns(fragment)
+
+
+def _in_turns(fragment: Fragment) -> Fragment:
+    if fragment.target.choices.lone_elements:
+        fragment.inferred("pixels moved by turned copies, where Apple's compiler gives each a line of its own")
     return fragment
+
+
+def _alone(context: Context) -> bool:
+    """True where the target's compiler gives elements lines of their own, in the dialect that writes its programs."""
+    return context.choices.lone_elements and context.policy.between
+
+
+def _stays(x: Tensor, context: Context) -> bool:
+    """True where all rows of an image fit L2 beside a tile of one channel and a result's buffer."""
+    line = l2.channel_stride(x.w)
+    return x.n == 1 and (x.h * x.c + TILE) * line + l2.RING_ROOM <= context.limits.l2_bytes
 
 
 def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
     """As Apple's compiler for M4: elements apart in lines of their own, columns of blocks interleaved, and back."""
-    if x.n > 1 or y.w % LANES:
-        raise UnsupportedError("space to depth of a batch, or of columns that fill no lane", code=Reason.LAYOUT)
     target, across = fragment.target, factor * x.c
     alone = Dma(fragment.workspace(LINE * x.c * x.w * x.h), 0, x.w * x.c * LINE, x.c * LINE, LINE, LINE)
     step = ceil_div(y.w, LANES) * LINE
@@ -80,7 +99,7 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
     spread = tasks.copy_plan(target, 1, x.h, x.w, groups=x.c, out_trans=True)
     spread = spread.reading(dma=replace(x.dma(), group=x.plane)).writing(dma=alone)
     spread = tasks.choose_shape(target, spread)
-    spread = spread.but(tile=min(x.h, 16))
+    spread = spread.but(tile=min(x.h, TILE))
     line = l2.channel_stride(min(x.w, 32))
     spread = tasks.by_dma(spread, Region(0, line, line, line, line))
     spread = tasks.streams_out(target, spread, spread.tile * line)
@@ -99,6 +118,30 @@ def _apart(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
             line = l2.channel_stride(y.w)
             plan = plan.streaming(Region(end, line, line, line, line))
         fragment.add(plan)
+
+
+def _joined(fragment: Fragment, x: Tensor, y: Tensor, factor: int) -> None:
+    """As Apple's compiler for M4: rows of all channels in L2, whose lines are the result's, pixels apart, and back."""
+    target, across = fragment.target, factor * y.c
+    line = l2.channel_stride(x.w)
+    lines = Region(0, line, x.c * line, line, line)
+    size = x.h * lines.row
+    load = tasks.copy_plan(target, 1, x.h, x.w, groups=x.c).reading(dma=replace(x.dma(), group=x.plane))
+    s = largest_shape(x.w, x.h, narrow=True)
+    load = load.but(shape=(s, s, s), stack_log2=min(ceil_log2(TILE >> s), tasks.MOST_STACK_LOG2))
+    load, _ = tasks.ne_source(target, load, size)
+    fragment.stay(load, lines)
+    alone = Dma(fragment.workspace(LINE * across * x.w * y.h), 0, x.w * across * LINE, across * LINE, LINE, LINE)
+    spread = tasks.copy_plan(target, 1, y.h, x.w, groups=across, out_trans=True).writing(dma=alone)
+    spread = spread.but(shape=transposing_shape(target, 1, x.w, y.h, interleaved=False), tile=min(y.h, TILE))
+    spread = tasks.resident(spread, Region(0, line, across * line, line, line), After.NE_RESULT)
+    fragment.send(spread, size, after=After.NOTHING)
+    back = tasks.copy_plan(target, y.w, y.h, 1, groups=y.c, out_trans=True)
+    back = back.reading(dma=replace(alone, plane=y.c * LINE)).writing(dma=replace(y.dma(), group=y.plane))
+    back = tasks.choose_shape(target, back)
+    back, _ = tasks.ne_source(target, back, 0, after=After.NOTHING)
+    back = back.but(tile=tasks.patch_row(back))
+    fragment.send(back, back.tile * back.source.region.row, after=After.NOTHING)
 
 
 @recipe("upsample_nearest_neighbor")

@@ -33,7 +33,13 @@ class H16(Later):
     )
     marks_slow_tables = False
     choices = replace(
-        CHOICES, fat_tiles=True, stacks_units=True, plain_columns=True, rows_as_channels=True, ring_of_sums=True
+        CHOICES,
+        fat_tiles=True,
+        stacks_units=True,
+        plain_columns=True,
+        rows_as_channels=True,
+        ring_of_sums=True,
+        whole_powers=True,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
@@ -49,7 +55,7 @@ class H16G(H16):
     """M4: the same words, twice H13's rate of memory."""
 
     name = "h16g"
-    examples = H16.examples | {"byte_chain", "convolution_to_pixels", "to_channels"}
+    examples = H16.examples | {"byte_chain", "convolution_to_pixels", "to_channels", "to_pixels"}
     choices = replace(H16.choices, lone_elements=True)
     bytes_per_us = 68300.0
     macs_per_us = 4096 * 2364.0

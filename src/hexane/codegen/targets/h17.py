@@ -20,6 +20,7 @@ class H17(H16):
     name = generation = "h17"
     marks_slow_tables = True
     writer = 2
+    choices = replace(H16.choices, whole_powers=False)
     examples = frozenset(
         {"elementwise", "leaky_relu", "planar_function", "power", "product", "real_div", "relu", "table_function"}
     )
@@ -35,7 +36,7 @@ class H17G(H17):
     """M5: M4's rates; small-source tasks with kernels of any length, with the tallest patch beyond 64 KiB per core."""
 
     name = "h17g"
-    choices = replace(H16.choices, small_kernel_bytes=1 << 31, small_patch_bytes=0x10000)
+    choices = replace(H17.choices, small_kernel_bytes=1 << 31, small_patch_bytes=0x10000)
     bytes_per_us = H16G.bytes_per_us
     macs_per_us = H16G.macs_per_us
     examples = frozenset()
@@ -54,7 +55,7 @@ class H18(H17):
     """
 
     name = generation = "h18"
-    choices = replace(H16.choices, small_kernel_bytes=1 << 31, planar_powers=True)
+    choices = replace(H17.choices, small_kernel_bytes=1 << 31, planar_powers=True)
     bytes_per_us = 60000.0
     macs_per_us = H16G.macs_per_us
     pace = 3.464 / 4.44
