@@ -79,7 +79,7 @@ def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
 
     Anything that is no record, array or number stands for itself.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind in PLAIN:
         return value
     if kind is float:
@@ -101,7 +101,7 @@ def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
 
 def _renamed(value: Any, names: Mapping[Buffer, Buffer]) -> Any:
     """The value with other buffers, wherever ``_form`` sees one."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is Buffer:
         return names.get(value, value)
     record = _parts_of(kind)
