@@ -3,7 +3,7 @@
 The layers of a network are few forms again and again. A function that is marked ``by_form`` is given records without
 names, and the tasks that it makes get the names afterwards: so they cannot depend on what a form leaves out. A form has
 every field of every record in it, numbers and small arrays by their bits, large arrays by their place in memory, where
-they stay as long as the form is known.
+they stay as long as the form is remembered.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ def by_form(lower: Lower) -> Lower:
     """The function, called once for each form in a context; what it refuses it is asked again."""
 
     @wraps(lower)
-    def shared(*given: Any) -> Fragment:
-        *records, context = given
+    def once(*args: Any) -> Fragment:
+        *records, context = args
         assert isinstance(context, Context)
         numbers: dict[Buffer, Buffer] = {}
         form = lower, _form(tuple(records), numbers)
-        known = context.forms.get(form)
-        if known is None:
+        entry = context.forms.get(form)
+        if entry is None:
             nameless = _renamed(tuple(records), numbers)
             fragment = lower(*nameless, context)
-            known = _Known(nameless, tuple(fragment.plans), fragment.constants, fragment.scratch)
-            context.forms[form] = known
+            entry = _Known(nameless, tuple(fragment.plans), fragment.constants, fragment.scratch)
+            context.forms[form] = entry
         names = {number: buffer for buffer, number in numbers.items()}
-        kernels = {plan.kernel: _own(plan.kernel, names) for plan in known.plans if plan.kernel is not None}
-        plans = [_named(plan, names, kernels) for plan in known.plans]
-        return Fragment(context, plans, known.constants.copy(), known.scratch.copy())
+        kernels = {plan.kernel: _own(plan.kernel, names) for plan in entry.plans if plan.kernel is not None}
+        plans = [_named(plan, names, kernels) for plan in entry.plans]
+        return Fragment(context, plans, entry.constants.copy(), entry.scratch.copy())
 
-    return shared
+    return once
 
 
 @cache
