@@ -9,7 +9,7 @@ import pytest
 
 from hexane.codegen.context import Context
 from hexane.codegen.driver import context_of
-from hexane.codegen.forms import SMALL, by_form
+from hexane.codegen.forms import BY_BITS, by_form
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.memory.bare import bare, form_of
 from hexane.codegen.operations import KernelWindow
@@ -149,8 +149,8 @@ def test_large_arrays_count_by_their_place() -> None:
     def nothing(array: np.ndarray, context: Context) -> Fragment:
         return Fragment(context)
 
-    context, array = context_of("M1"), np.zeros((2, SMALL), np.uint8)
-    for same in (array, array.view(), array.reshape(2, SMALL)):
+    context, array = context_of("M1"), np.zeros((2, BY_BITS), np.uint8)
+    for same in (array, array.view(), array.reshape(2, BY_BITS)):
         nothing(same, context)
     assert len(context.forms) == 1
     for other in (array.copy(), array[:, ::2], array.view(np.int8), array.T):

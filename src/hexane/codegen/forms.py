@@ -22,7 +22,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.plan import Buffer, Plan, TaskKernel
 from hexane.frozen import replace
 
-SMALL = 4096
+BY_BITS = 2000
 """Bytes of an array that is told by its bits."""
 
 PLAIN = frozenset((int, str, type(None)))
@@ -75,7 +75,7 @@ def _parts_of(kind: type) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]] 
 
 
 def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
-    """What a value is beside names, hashable; buffers are counted in ``numbers``, which gives each one without a name.
+    """A value without names, hashable; buffers are counted in ``numbers``, which gives each one without its name.
 
     Anything that is no record, array or number stands for itself.
     """
@@ -90,7 +90,7 @@ def _form(value: Any, numbers: dict[Buffer, Buffer]) -> Any:
     if record is not None:
         return kind, *[part if type(part) in PLAIN else _form(part, numbers) for part in record[1](value)]
     if isinstance(value, np.ndarray):
-        where = value.tobytes() if value.nbytes <= SMALL else value.__array_interface__["data"][0]
+        where = value.tobytes() if value.nbytes <= BY_BITS else value.__array_interface__["data"][0]
         return kind, value.dtype, value.shape, value.strides, where
     if isinstance(value, np.generic):
         return kind, value.tobytes()
