@@ -9,11 +9,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from facts import fact_folder
 from hexane.arithmetic import tier
 
 KEPT = pytest.StashKey[str]()
+
+# A machine that is busy elsewhere fails no test.
+settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

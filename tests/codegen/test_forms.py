@@ -43,12 +43,12 @@ def told(fragment: Fragment) -> list[dict[str, object]]:
 
 
 def test_tasks_are_those_without_a_form() -> None:
-    context = context_of("M1")
+    context, lower = context_of("M1"), by_form(conv.lower)
     first, other = convolution("a", "b"), convolution("c", "d")
     other = replace(other, weights=first.weights)
-    for record in (first, other, first, other):  # the first has its weights alone yet
-        assert told(conv.lower(record, context)) == told(conv._lower(record, context))
-    assert len(context.forms) == 2  # the place of the weights, and the form
+    for record in (first, other, first, other):
+        assert told(lower(record, context)) == told(conv.lower(record, context))
+    assert len(context.forms) == 1
     assert not context_of("M1").forms
 
 
@@ -112,10 +112,12 @@ def test_every_field_is_in_the_form(change: dict[str, object]) -> None:
 
 
 def test_one_tensor_twice_is_another_form() -> None:
+    def added(x: Tensor, y: Tensor, out: Tensor, context: Context) -> Fragment:
+        return Fragment(context, [elementwise.two_surfaces(context.target, "add", x, y, out, False)])
+
     context, x, y, out = context_of("M1"), surface("x"), surface("y"), surface("out")
     for second in (y, x):
-        given = "add", x, second, out, False, context
-        assert told(elementwise._of_tensors(*given)) == told(elementwise._of_tensors.__wrapped__(*given))
+        assert told(by_form(added)(x, second, out, context)) == told(added(x, second, out, context))
     assert len(context.forms) == 2
 
 
@@ -163,5 +165,5 @@ def test_what_is_refused_is_refused_again() -> None:
     wide = replace(convolution("x", "y"), window=KernelWindow(kw=99), weights=weights)
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="99 pixels wide"):
-            conv._of_form(wide, context)
+            by_form(conv.lower)(wide, context)
     assert not context.forms

@@ -1,9 +1,9 @@
 """Tasks by form: records that differ in the names of buffers alone get theirs worked out once in a compilation.
 
-The layers of a network are few forms again and again. A function that is marked ``by_form`` is given records without
-names, and the tasks that it makes get the names afterwards: so they cannot depend on what a form leaves out. A form has
-every field of every record in it, numbers and small arrays by their bits, large arrays by their place in memory, where
-they stay as long as the form is remembered.
+The layers of a network are few forms again and again, but for their weights: what has weights would gain nothing. A
+function that is marked ``by_form`` is given records without names, and the tasks that it makes get the names
+afterwards: so they cannot depend on what a form leaves out. A form has every field of every record in it, numbers and
+small arrays by their bits, large arrays by their place in memory, where they stay as long as the form is remembered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Lower = Callable[..., Fragment]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Entry:
     """The records of a form, which keep their arrays where they are, and the fragment's parts."""
 
     records: tuple[Any, ...]
@@ -55,7 +55,7 @@ def by_form(lower: Lower) -> Lower:
         if entry is None:
             nameless = _renamed(tuple(records), numbers)
             fragment = lower(*nameless, context)
-            entry = _Known(nameless, tuple(fragment.plans), fragment.constants, fragment.scratch)
+            entry = _Entry(nameless, tuple(fragment.plans), fragment.constants, fragment.scratch)
             context.forms[form] = entry
         names = {number: buffer for buffer, number in numbers.items()}
         kernels = {plan.kernel: _own(plan.kernel, names) for plan in entry.plans if plan.kernel is not None}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
-from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, output_group
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL, KernelWindow
@@ -101,18 +100,7 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
 
 
 def lower(conv: Convolution, context: Context) -> Fragment:
-    """The convolution of a whole tensor; a batch runs image by image.
-
-    Weights are seldom those of another one, so that a form is looked for where they are.
-    """
-    place = conv.weights.values.__array_interface__["data"][0]
-    if place in context.forms:
-        return _of_form(conv, context)
-    context.forms[place] = None
-    return _lower(conv, context)
-
-
-def _lower(conv: Convolution, context: Context) -> Fragment:
+    """The convolution of a whole tensor; a batch runs image by image."""
     window, weights = conv.window, conv.weights
     conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
     fragment = Fragment(context)
@@ -134,9 +122,6 @@ def _lower(conv: Convolution, context: Context) -> Fragment:
         else:
             _grouped(fragment, conv, n)
     return fragment
-
-
-_of_form = by_form(_lower)
 
 
 def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:

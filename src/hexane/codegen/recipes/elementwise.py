@@ -10,7 +10,6 @@ import numpy as np
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
-from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, SCALE_SHIFT, After, Axes, Planar
@@ -79,16 +78,12 @@ def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("both operands are constants", hint="fold them before compiling", code=Reason.CONSTANT)
     if x.is_constant or y.is_constant:
         return _with_constant(op, out, relu, context)
-    return _of_tensors(op.type, context.tensor(x), context.tensor(y), out, relu, context)
-
-
-@by_form
-def _of_tensors(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, context: Context) -> Fragment:
-    fragment = Fragment(context)
+    a, b = context.tensor(x), context.tensor(y)
     if a.shape == b.shape:
-        fragment.add(two_surfaces(context.target, op, a, b, out, relu))
+        fragment = Fragment(context)
+        fragment.add(two_surfaces(context.target, op.type, a, b, out, relu))
         return fragment
-    return broadcast(op, a, b, out, relu, fragment)
+    return broadcast(op.type, a, b, out, relu, Fragment(context))
 
 
 def relu_residual(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -315,7 +310,6 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     return against_small(fragment, op.type, x, tensor, out, relu)
 
 
-@by_form
 def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool, context: Context) -> Fragment:
     """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
     if op == "sub" and first:

@@ -13,7 +13,6 @@ import numpy as np
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
-from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count
 from hexane.codegen.operations import After
@@ -90,11 +89,7 @@ def _stream(op: Op, target: Target) -> Stream | None:
 def product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
     x, transposed, weights = weights_of(ops, context.target)
-    return _product(context.tensor(x), context.tensor(ops[-1].output), transposed, weights, context)
-
-
-@by_form
-def _product(source: Tensor, out: Tensor, transposed: bool, weights: Product, context: Context) -> Fragment:
+    source, out = context.tensor(x), context.tensor(ops[-1].output)
     fragment = Fragment(context)
     if transposed:
         kernels: Kernels = {}

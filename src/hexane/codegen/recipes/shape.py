@@ -11,7 +11,6 @@ from math import prod
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
-from hexane.codegen.forms import by_form
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.operations import After, Element
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
@@ -354,15 +353,10 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
 def reshape(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape, squeeze, expand_dims: one copy where rows stay whole; else rows are joined, cut or turned."""
     (op,) = ops
+    fragment = Fragment(context)
     if op.inputs["x"].is_constant:
         raise UnsupportedError("a reshape of a constant", code=Reason.CONSTANT)
-    return _reshaped(context.surface(op.inputs["x"]), context.surface(op.output), context)
-
-
-@by_form
-def _reshaped(x: Tensor, y: Tensor, context: Context) -> Fragment:
-    fragment = Fragment(context)
-    relayout(fragment, x, y)
+    relayout(fragment, context.surface(op.inputs["x"]), context.surface(op.output))
     return fragment
 
 
