@@ -11,8 +11,8 @@ from hexane.graph import GraphBuilder
 from .levels import agreed
 
 
-def apples(build, shapes, chip):
-    """A network's program in dialect apple, and its results of random positive inputs, which both levels give."""
+def apples(build, shapes, chip, rtol=0.0):
+    """A network's program in dialect apple, and what both levels give of random positive inputs; moves are exact."""
     b = GraphBuilder()
     b.output(build(b, *(b.input(name, shape, "fp16") for name, shape in zip("xz", shapes))), name="y")
     program = hexane.compile(b.graph, chip, dialect="apple")
@@ -20,7 +20,7 @@ def apples(build, shapes, chip):
     rng = np.random.default_rng(0)
     inputs = {name: rng.uniform(0.2, 2, shape).astype(np.float16) for name, shape in zip("xz", shapes)}
     made = agreed(program, inputs)["y"]
-    np.testing.assert_allclose(made, b.graph.evaluate(inputs)["y"], rtol=0.03)
+    np.testing.assert_allclose(made, b.graph.evaluate(inputs)["y"], rtol=rtol)
     return program
 
 
@@ -44,10 +44,14 @@ def test_other_maps_of_pixels_are_turned(op, shape):
 MAPS = [(3, 224, 224), (5, 64, 96), (1, 128, 128), (2, 40, 70), (7, 40, 33), (16, 16, 40), (20, 12, 200), (3, 1, 50)]
 
 
+POWER = 0.004
+"""Two roundings of an exponent below 8, times ln 2, and one of the result."""
+
+
 @pytest.mark.parametrize("chip", ["A17 Pro", "A18", "A19"])
 @pytest.mark.parametrize("shape", MAPS)
 def test_powers(shape, chip):
-    program = apples(lambda b, x, z: b.pow(x=x, y=z), [(1, *shape)] * 2, chip)
+    program = apples(lambda b, x, z: b.pow(x=x, y=z), [(1, *shape)] * 2, chip, POWER)
     assert program.stats()["tasks"] == 3
 
 
@@ -57,7 +61,10 @@ ROWS = [(1, 128, 128), (1, 64, 256), (1, 200, 512), (1, 7, 160), (1, 33, 96), (4
 @pytest.mark.parametrize("chip", ["M2", "M4", "M5"])
 @pytest.mark.parametrize("shape", ROWS)
 def test_rows_of_a_function_are_reduced_where_they_stand(shape, chip):
-    program = apples(lambda b, x: b.reduce_sum(x=b.exp(x=x), axes=[3], keep_dims=True), [(1, *shape)], chip)
+    two_roundings = 2.0**-10  # of what is summed, and of the sum
+    program = apples(
+        lambda b, x: b.reduce_sum(x=b.exp(x=x), axes=[3], keep_dims=True), [(1, *shape)], chip, two_roundings
+    )
     last = program.images[0].tasks[-1].registers()
     columns = last["Common.InDim"] & 0xFFFF if chip == "M2" else last["Common.Win"]
     assert columns == (shape[2] // 4 if shape[2] >= 128 else shape[2])
