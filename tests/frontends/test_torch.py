@@ -74,6 +74,16 @@ def test_the_second_half_gates_the_first(torch: Any, axis: int) -> None:
     compare(gate, hexane.from_torch(gate, args, via="aten"), args)
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "cumsum", "amax", "mean", "unsqueeze"])
+def test_a_number_is_an_array_without_axes(torch: Any, name: str) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return getattr(x, name)(0)
+
+    args = (torch.tensor(0.75),)
+    compare(Net(), hexane.from_torch(Net(), args, via="aten"), args)
+
+
 def test_attention_and_recurrence(torch: Any) -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:

@@ -20,7 +20,7 @@ from hexane.errors import HexaneError
 from hexane.graph import GraphBuilder
 from hexane.report.schema import check_answer
 from hexane.studies.pieces import Piece, Store, Workers, results
-from hexane.studies.sweep import read_spec
+from hexane.studies.sweep import read_spec, sweep
 
 pytest.importorskip("distributed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -85,6 +85,16 @@ def test_what_fails_is_in_its_row(folder: Path) -> None:
     rows = command(folder, "one", "--workers", "1")["rows"]
     errors = [row["error"] for row in rows]
     assert errors[0] is None and "M6" in errors[1] and "no such file" in errors[2]
+
+
+@pytest.mark.parametrize(("level", "samples"), [("graph", 90), ("engine", None)])
+def test_what_is_evaluated_without_a_program(folder: Path, level: str, samples: int | None) -> None:
+    """The level of the graph needs no program; at that of the engine the row has the error of its compilation, once."""
+    spec = SPEC.replace('["M1", "M5"]', '["M6"]').replace('"palette1"', "").replace('"check", "estimate", ', "")
+    (folder / "sweep.toml").write_text(f'{spec}level = "{level}"\n')
+    (row,) = sweep(read_spec(folder / "sweep.toml"), Store(None))
+    assert row["error"].count("compile: ") == 1 and "evaluate: " not in row["error"]
+    assert row.get("samples") == samples
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,26 @@ def test_where_crop_resize_samples_a_box(mode, places, place):
 PADDED = {"constant": "constant", "border": "edge", "reflection": "reflect", "symmetric": "symmetric"}
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_grid_sample_goes_on_as_numpy_pads(mode, padding, align_corners):
+    """Pixels beyond the edges are those of the image padded by NumPy, sampled where it needs no padding."""
+    mirrored = "reflect" if align_corners else "symmetric"
+    x, room = normal(1, 2, 3, 4, 6), 12
+    wider = {"zeros": "constant", "border": "edge", "reflection": mirrored}[padding]
+    padded = np.pad(x, ((0, 0), (0, 0), (room, room), (room, room)), wider)
+    places = np.random.default_rng(2).uniform(-7, 12, (2, 5, 3, 2))
+
+    def sampled(image, at):
+        extents = np.array(image.shape[:1:-1])
+        grid = 2 * at / (extents - 1) - 1 if align_corners else (2 * at + 1) / extents - 1
+        how = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
+        return evaluate("onnx.GridSample", x=image, grid=grid.astype(np.float32), **how)
+
+    np.testing.assert_allclose(sampled(x, places), sampled(padded, places + room), rtol=1e-4, atol=1e-4)
+
+
 def by_loops(image, px, py, sampling, padding, fill):
     """An image [C, H, W], padded by 30 elements, at pixel positions."""
     filling = {"constant_values": fill} if padding == "constant" else {}
