@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexane
-from hexane.emulator.l2 import L2, L2Region
+from hexane.emulator.l2 import L2, L2Region, Place
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
@@ -33,6 +33,19 @@ def test_overlap_is_exact(axes: list[tuple[int, int]], element: int) -> None:
         clash = clash or bool(seen & touched)
         seen |= touched
     assert overlaps_itself(shape, strides, element) == clash
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.tuples(*[st.integers(1, 3)] * 4, st.integers(1, 20)), st.lists(st.sampled_from([0, 0, 0, 16]), min_size=4))
+def test_a_place_without_gaps_is_dense(extent: tuple[int, ...], gaps: list[int]) -> None:
+    """Row behind row, channel behind channel, ...: all units from the first to the last are its own, or some are not."""
+    strides, step, counts = [], 16 * -(-2 * extent[4] // 16), extent[3::-1]
+    for count, gap in zip(counts, gaps):
+        strides.append(step + gap)
+        step = count * strides[-1]
+    place = Place(L2Region(0x40, *reversed(strides), element=2), Extent(*extent))
+    marks = place.marked(0x8000)[place.start // 16 : place.stop // 16]
+    assert place.dense == bool(marks.all())
 
 
 def test_what_is_written_is_read_back_by_others() -> None:
