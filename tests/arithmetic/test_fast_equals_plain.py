@@ -291,6 +291,17 @@ def test_elementwise_of_strided_views(seed, op, table, kept, shape, ones, turned
     assert np.isnan(room[..., full[4] :]).all()
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_results_lie_where_they_were_wanted(known):
+    """Those of a function behind, too, whether it brings its table or another of its name has one."""
+    a, b = halves(np.random.default_rng(0), (2, 1, 8, 30, 40), "any"), np.float16([[[[[0.5]]]]])
+    follow, other = (Pointwise(lambda x: np.maximum(x, np.float16(1)), "at least one") for _ in range(2))
+    (follow if known else other).tabulate()
+    out = np.zeros_like(a)
+    assert arithmetic.elementwise("mul", a, b, follow=follow, out=out) is out
+    assert same(out, arithmetic.elementwise("mul", a, b, exact=True, follow=follow))
+
+
 @pytest.mark.parametrize("subtract", [False, True])
 def test_shift_and_scale(subtract):
     rng = np.random.default_rng(11)

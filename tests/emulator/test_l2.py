@@ -38,7 +38,7 @@ def test_overlap_is_exact(axes: list[tuple[int, int]], element: int) -> None:
 @settings(deadline=None, max_examples=100)
 @given(st.tuples(*[st.integers(1, 3)] * 4, st.integers(1, 20)), st.lists(st.sampled_from([0, 0, 0, 16]), min_size=4))
 def test_a_place_without_gaps_is_dense(extent: tuple[int, ...], gaps: list[int]) -> None:
-    """Row behind row, channel behind channel, ...: all units from the first to the last are its own, or some are not."""
+    """Row behind row, channel behind channel, ...: all units from first to last are its own, or some are not."""
     strides, step, counts = [], 16 * -(-2 * extent[4] // 16), extent[3::-1]
     for count, gap in zip(counts, gaps):
         strides.append(step + gap)
