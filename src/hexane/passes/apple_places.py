@@ -28,9 +28,10 @@ def apple_places(graph: Graph, chip: Chip) -> dict[str, OpPlacement]:
     """
     form = passes.run(graph, Compilation(chip), AS_GIVEN)
     folded = {op.outputs[0].name: op for op in visible_ops(form)}
-    stands_for = stand_ins(graph, folded)
+    ops = visible_ops(graph)
+    stands_for = stand_ins(ops, folded)
     places = {}
-    for op in visible_ops(graph):
+    for op in ops:
         name = op.outputs[0].name
         place, other = placed_by_apple(op, chip), folded.get(stands_for.get(name, ""))
         if other is not None and (other.type != op.type or other.outputs[0].name != name):

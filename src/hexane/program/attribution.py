@@ -50,29 +50,16 @@ def visible_ops(graph: Graph) -> list[Op]:
 
 def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     """First result's name -> where the op is computed; ops that are computed while compiling are left out."""
-    compiled = {
-        value_name(described): OpPlace(number, value_name(described), described)
-        for number, segment in enumerate(segments)
-        for described in segment.ops
-    }
-    stands_for = stand_ins(graph, compiled)
-    makers = {
-        value.name: op
-        for segment in segments
-        for part in (segment.source or segment.graph,)
-        if part is not None
-        for op in part.main.ops
-        for value in op.outputs
-    }
-    names = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
-    ways = Ways(makers, names)
-    stands_for.update(_work_elsewhere(graph, ways, compiled, stands_for))
+    ops, compiled, ways = visible_ops(graph), _compiled(segments), Ways.of(graph, segments)
+    stands_for = stand_ins(ops, compiled)
+    stands_for.update(_work_elsewhere(ops, ways, compiled, stands_for))
     places = {name: compiled[other] for name, other in stands_for.items()}
+    makers = ways.makers
     inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
     host_names = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
     on_host = {op for name, op in makers.items() if name in host_names and not has(op, SAME_VALUES)}
-    moved = {op.outputs[0].name for op in visible_ops(graph) if _copies(op)}
+    moved = {op.outputs[0].name for op in ops if _copies(op)}
     answers: dict[Op, Op | None] = {}
     of_host: dict[Op, Op | None] = {}
     for name, place in places.items():
@@ -87,6 +74,15 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     return places
 
 
+def _compiled(segments: Sequence[Segment]) -> dict[str, OpPlace]:
+    """The ops of the compiled program by the names of their values."""
+    return {
+        value_name(described): OpPlace(number, value_name(described), described)
+        for number, segment in enumerate(segments)
+        for described in segment.ops
+    }
+
+
 class Ways:
     """The ops of the compiled program that make a value from values that the network has itself.
 
@@ -96,6 +92,13 @@ class Ways:
 
     def __init__(self, makers: Mapping[str, Op], names: Set[str]) -> None:
         self.makers, self.names = makers, names
+
+    @classmethod
+    def of(cls, graph: Graph, segments: Sequence[Segment]) -> Ways:
+        """Through the program that a network became."""
+        parts = (segment.source or segment.graph for segment in segments)
+        makers = {value.name: op for part in parts if part for op in part.main.ops for value in op.outputs}
+        return cls(makers, {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs))
 
     def _before(self, op: Op) -> Iterator[Op]:
         """The ops right before one, those of its last operand first."""
@@ -124,12 +127,14 @@ class Ways:
 
 def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
     """The segments with the multiply-accumulates of the network's ops that each computes."""
+    ops, compiled = visible_ops(graph), _compiled(segments)
+    stands_for = stand_ins(ops, compiled)
+    counted = {op: count for op in ops if op.outputs[0].name in stands_for and (count := macs_of(op))}
+    if len(segments) > 1:
+        stands_for.update(_work_elsewhere(list(counted), Ways.of(graph, segments), compiled, stands_for))
     counts = [0] * len(segments)
-    places = places_of(graph, segments)
-    for op in visible_ops(graph):
-        place = places.get(op.outputs[0].name)
-        if place is not None:
-            counts[place.segment] += macs_of(op)
+    for op, count in counted.items():
+        counts[compiled[stands_for[op.outputs[0].name]].segment] += count
     return [replace(segment, macs=count) for segment, count in zip(segments, counts)]
 
 
@@ -156,10 +161,9 @@ def value_name(described: str) -> str:
         return quoted
 
 
-def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
-    """For an op that the passes took apart or folded away: the value in the compiled program that stands for it."""
+def stand_ins(ops: Sequence[Op], compiled: Mapping[str, Any]) -> dict[str, str]:
+    """For ops that the passes took apart or folded away: the value in the compiled program that stands for each."""
     stand_ins: dict[str, str] = {}
-    ops = visible_ops(graph)
     for op in reversed(ops):  # downwards first: a scale lives on in the convolution behind it
         name = op.outputs[0].name
         if name in compiled:
@@ -180,7 +184,7 @@ def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _work_elsewhere(
-    graph: Graph, ways: Ways, compiled: Mapping[str, OpPlace], stands_for: Mapping[str, str]
+    ops: Sequence[Op], ways: Ways, compiled: Mapping[str, OpPlace], stands_for: Mapping[str, str]
 ) -> dict[str, str]:
     """Ops whose work is not in what stands for them: the product of a sum, the op in front of a copy, by its new name.
 
@@ -199,7 +203,7 @@ def _work_elsewhere(
 
         return ways.first(start, wanted, answers.setdefault(wish, {}))
 
-    for op in visible_ops(graph):
+    for op in ops:
         name = op.outputs[0].name
         maker = ways.makers.get(stands_for.get(name, ""))
         if maker is None or _copies(op):
