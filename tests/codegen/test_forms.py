@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import hexane
+from hexane.codegen import encode
+from hexane.codegen.bare import bare, form_of
 from hexane.codegen.context import Context
 from hexane.codegen.driver import context_of
 from hexane.codegen.forms import BY_BITS, by_form
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.memory.bare import bare, form_of
-from hexane.codegen.operations import KernelWindow
+from hexane.codegen.operations import KernelWindow, Mac, Planar
 from hexane.codegen.plan import Buffer, Plan, Space, TaskKernel
 from hexane.codegen.recipes import conv, elementwise
 from hexane.codegen.recipes.blocks import Convolution
 from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
+from hexane.graph import Graph, GraphBuilder
 from hexane.lowering.fusion import Epilogue
 
 ENDS = ("source", "second", "result")
@@ -131,8 +136,10 @@ def test_the_form_of_a_task_has_every_field_but_names() -> None:
     others = [
         plan.but(**{field.name: object()})
         for field in fields(Plan)
-        if field.name not in ("op", "pe", "kernel", "unit", *ENDS)
+        if field.name not in ("op", "pe", "ne", "kernel", "unit", *ENDS)
     ]
+    others += [plan.but(ne=replace(plan.ne, **{field.name: 9})) for field in fields(Mac)]
+    others += [plan.but(pe=replace(plan.pe, **{f.name: 9})) for f in fields(Planar) if f.name != "kind"]
     for name in ENDS:
         end = getattr(plan, name)
         others += [plan.but(**{name: end._replace(**{part: object()})}) for part in end._fields if part != "dma"]
@@ -141,6 +148,8 @@ def test_the_form_of_a_task_has_every_field_but_names() -> None:
     named = ("data", "source")
     others += [plan.but(kernel=replace(kernel, **{f.name: -1})) for f in fields(kernel) if f.name not in named]
     others += [plan.but(kernel=replace(kernel, source=None)), plan.but(kernel=replace(kernel, data=b""))]
+    others += [plan.computing(acc_bias=-0.0), plan.computing(post_scale=-0.0)]
+    others += [plan.but(pe=replace(plan.pe, **{name: -0.0})) for name in ("bias", "scale", "epsilon", "final")]
     forms = [form_of(other) for other in others]
     assert form_of(plan) not in forms
     assert len(set(forms)) == len(forms) > 80
@@ -167,3 +176,34 @@ def test_what_is_refused_is_refused_again() -> None:
         with pytest.raises(UnsupportedError, match="99 pixels wide"):
             by_form(conv.lower)(wide, context)
     assert not context.forms
+
+
+def _blocks(count: int) -> Graph:
+    """Layers that are alike but for their weights: a gate, a residual, a constant of either sign of zero."""
+    rng, b = np.random.default_rng(0), GraphBuilder()
+    x = b.input("x", (1, 32, 8, 8), "fp16")
+    for block in range(count):
+        weight = rng.standard_normal((32, 32, 1, 1)).astype(np.float16)
+        y = b.conv(x=x, weight=weight, bias=np.full(32, block % 2 - 0.5, np.float16))
+        y = b.mul(x=y, y=b.sigmoid(x=y))
+        y = b.add(x=b.mul(x=y, y=np.float16(0.5)), y=np.float16(-0.0 if block % 2 else 0.0))
+        x = b.relu(x=b.add(x=x, y=b.reduce_mean(x=y, axes=[2, 3], keep_dims=True)))
+    b.output(x)
+    return b.graph
+
+
+@pytest.mark.parametrize(
+    ("chip", "dialect"), [("M1", "default"), ("M1", "zin4"), *((chip, "default") for chip in ("M2", "M3", "M4", "M5"))]
+)
+def test_words_of_a_form_are_those_of_each_task(chip: str, dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    equal: list[int] = []
+
+    def each_alone(plans: list[Plan], around: list[Hashable], write: Callable[[Plan, Any], Any]) -> list[Any]:
+        equal.append(len(plans) - len(set(zip(map(form_of, plans), around))))
+        return [write(plan, beside) for plan, beside in zip(plans, around)]
+
+    program = hexane.compile(_blocks(8), chip, dialect)
+    monkeypatch.setattr(encode, "each_form", each_alone)
+    alone = hexane.compile(_blocks(8), chip, dialect)
+    assert [image.rebuild() for image in alone.images] == [image.rebuild() for image in program.images]
+    assert sum(equal) > 8

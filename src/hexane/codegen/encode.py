@@ -6,10 +6,11 @@ of a value (``isa.kinds``), or a number that the field's unit rounds. Addresses,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from hexane.codegen.bare import bare, form_of
 from hexane.codegen.defects import TaskError
 from hexane.codegen.operations import After, Element, KernelFormat, NeOp, Reduce, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
@@ -21,6 +22,7 @@ from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, MICROSECONDS, F
 Value = int | str | float
 Fields = dict[str, Value]
 Outcome = TypeVar("Outcome")
+Around = TypeVar("Around", bound=Hashable)
 
 NO_PALETTE = 8  # PalettizedBits of a kernel without palette
 
@@ -245,6 +247,24 @@ def each_task(plans: Sequence[Plan], write: Callable[[int], Outcome]) -> list[Ou
     except FieldError as error:
         raise TaskError(error, plans[len(tasks)].op) from error
     return tasks
+
+
+def each_form(
+    plans: Sequence[Plan], around: Sequence[Around], write: Callable[[Plan, Around], Outcome]
+) -> list[Outcome]:
+    """Outcomes of ``write`` for what each task says wherever its data stand, and for what is ``around`` it.
+
+    Tasks of one form have one outcome (``bare``): ``write`` is not told what a form leaves out.
+    """
+    forms: dict[Hashable, Outcome] = {}
+
+    def outcome(i: int) -> Outcome:
+        form = form_of(plans[i]), around[i]
+        if form not in forms:
+            forms[form] = write(bare(plans[i]), around[i])
+        return forms[form]
+
+    return each_task(plans, outcome)
 
 
 @lru_cache(maxsize=4096)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hexane.chips import Generation
+from hexane.codegen.bare import bare, form_of
 from hexane.codegen.geometry import joint_patch, joint_shape
-from hexane.codegen.memory.bare import bare, form_of
 from hexane.codegen.memory.hazards import FLAGS, meets, touched
 from hexane.codegen.operands import RESULT, SOURCE, TaskOperand, held, operand_of, operands_of
 from hexane.codegen.operations import PIXEL, UNHINTED, After, NeOp, PeKind, PeOp, ResultType, SecondSource, SourceType

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from hexane.chips import generation
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields, FieldWriter
 from hexane.codegen.operations import NO_KERNEL, Element, Hint, ReadHint, WriteHint
-from hexane.codegen.plan import Plan, Space
+from hexane.codegen.plan import Plan, Space, TaskKernel
 from hexane.codegen.targets.base import Places, Target
 from hexane.isa import Task, task_from_words
 from hexane.isa import link as link_tasks
@@ -92,6 +93,39 @@ COMPOSED = frozenset(
 """Recipes that compose tasks of those (docs/reference/engine-h13.md 14); what is new in a task has a note."""
 
 
+class Around(NamedTuple):
+    """The program around a task, as far as its words tell; ``channels`` are those of `CHANNEL_SIDES`."""
+
+    first: bool
+    last: bool
+    begins: bool
+    """No task before it holds what they share."""
+    behind_planar: bool
+    before_planar: bool
+    channels: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan], index: int, places: Places) -> Around:
+        plan, last = plans[index], index == len(plans) - 1
+        before, after = plans[index - 1] if index else None, None if last else plans[index + 1]
+        buffers = [None if dma is None else dma.buffer for dma in (plan.source.dma, plan.second.dma, plan.result.dma)]
+        channels = [None if buffer is None else places.channel(buffer) for buffer in buffers]
+        if plan.kernel is not None:
+            source = plan.kernel.source
+            channels.append(Space.CONST.value if source is None else places.channel(source))
+        return cls(
+            before is None,
+            last,
+            before is None or not before.holds,
+            before is not None and before.unit == "PE",
+            after is not None and after.unit == "PE",
+            tuple(channels),
+        )
+
+
+CHANNEL_SIDES = ("source1", "source2", "result", "kernel")
+
+
 class H13(Target):
     """Links by NextPointer, channels from 4 on."""
 
@@ -101,51 +135,73 @@ class H13(Target):
     examples = EXAMPLES | COMPOSED
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        return link_tasks(
-            encode.each_task(plans, lambda i: self.blank(plans[i]).filled(self.task_fields(plans, i, places[i])))
-        )
+        around = [Around.of(plans, i, place) for i, place in enumerate(places)]
+        forms = encode.each_form(plans, around, self._form)
+        return link_tasks(encode.each_task(plans, lambda i: forms[i].filled(self.addresses(plans[i], places[i]))))
+
+    def _form(self, plan: Plan, around: Around) -> Blank:
+        """The words of a task but for its addresses."""
+        return self.blank(plan).but(self.task_fields(plan, around))
 
     def all_lanes(self, plan: Plan) -> bool:
         """True where the task writes the kernel DMA's lanes; one without kernel data leaves them out."""
         return plan.kernel is not None
 
-    def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> Fields:
-        """All fields of one task."""
-        plan = plans[index]
+    def fetched(self, plan: Plan) -> TaskKernel | None:
+        """The kernel whose lanes a task writes."""
+        return plan.kernel
+
+    def task_fields(self, plan: Plan, around: Around) -> Fields:
+        """All fields of one task but its addresses."""
         values = encode.fields(plan)
         values["Common.Cfg.One"] = not (plan.source.dma is None and plan.second.dma is not None)
         values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.second.dma is not None
         if plan.unit == "NE":
             values["NE.MACCfg.Bit20"] = 1
-        _source(plan, values, places)
-        _destination(plan, values, places)
-        self.kernel_dma(plan, values, places)
-        self.unit_rest(plans, index, values)
-        self.header(plans, index, values, places)
+        _source(plan, values)
+        _destination(plan, values)
+        self.kernel_dma(plan, values)
+        self.unit_rest(plan, around, values)
+        self.header(plan, around, values)
         return values
 
-    def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+    def addresses(self, plan: Plan, places: Places) -> Fields:
+        """Addresses of the operands, and of the kernel's lanes: its place plus their offsets.
+
+        Source: docs/reference/engine-h13.md 4.9.
+        """
+        values: Fields = {}
+        ends = (plan.source.dma, plan.second.dma, plan.result.dma)
+        for name, dma in zip(("TileDMASrc.BaseAddr", "TileDMASrc.Src2BaseAddr", "TileDMADst.BaseAddr"), ends):
+            if dma is not None:
+                values[f"{name}.Addr"] = dma.offset + places.offset(dma.buffer)
+        kernel = self.fetched(plan)
+        if kernel is not None:
+            for (_, address, _), offset in zip(LANE_FIELDS, kernel.offsets):
+                values[address] = places.kernel_offset + offset
+        return values
+
+    def unit_rest(self, plan: Plan, around: Around, values: Fields) -> None:
         """Words of a PE task to the neural cores: no kernel, and whether PE tasks stand around it.
 
         Source: docs/reference/engine-h13.md 4.8.
         """
         values["TileDMASrc.Unk13840.Bit8"] = 1
-        if plans[index].unit == "PE":
+        if plan.unit == "PE":
             encode.kernel_format(NO_KERNEL, values)
             values["NE.MACCfg.Bit20"] = 1
-            values["NE.KernelCfg.KernelKeep"] = index + 1 < len(plans) and plans[index + 1].unit == "PE"
-            values["NE.KernelCfg.UsePrevKernel"] = index > 0 and plans[index - 1].unit == "PE"
+            values["NE.KernelCfg.KernelKeep"] = around.before_planar
+            values["NE.KernelCfg.UsePrevKernel"] = around.behind_planar
 
-    def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
-        """Lanes at the kernel's place plus its offsets (docs/reference/engine-h13.md 4.9)."""
-        kernel = plan.kernel
+    def kernel_dma(self, plan: Plan, values: Fields) -> None:
+        """Lanes of the kernel (docs/reference/engine-h13.md 4.9)."""
+        kernel = self.fetched(plan)
         if kernel is None:
             return
         values["KernelDMASrc.MasterConfig.MasterEnable"] = 1
         values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel.sparse
-        for (enable, address, size), offset, length in zip(LANE_FIELDS, kernel.offsets, kernel.sizes):
+        for (enable, _, size), length in zip(LANE_FIELDS, kernel.sizes):
             values[enable] = 1
-            values[address] = places.kernel_offset + offset
             values[size] = length
 
     def blank(self, plan: Plan) -> Blank:
@@ -156,48 +212,42 @@ class H13(Target):
     def duration(self, plan: Plan) -> int:
         return duration_us(plan)
 
-    def log_events(self, index: int, last: int) -> int:
-        if last == 0:
-            return LOG_ONLY
-        return LOG_FIRST if index == 0 else LOG_LAST if index == last else LOG_MIDDLE
+    def log_events(self, around: Around) -> int:
+        if around.first:
+            return LOG_ONLY if around.last else LOG_FIRST
+        return LOG_LAST if around.last else LOG_MIDDLE
 
-    def header(self, plans: Sequence[Plan], index: int, values: Fields, places: Places) -> None:
+    def header(self, plan: Plan, around: Around, values: Fields) -> None:
         """Header fields; position, size and the link to the next task are ``isa.link``'s.
 
         Source: docs/reference/engine-h13.md 4.2, 5, 12.
         """
-        plan, last = plans[index], len(plans) - 1
         values["Header[1].ExeCycles"] = self.duration(plan)
-        values["Header[2].LogEvents"] = self.log_events(index, last)
-        values["Header[4].DebugLogEvents"] = _debug_events(plan, index, last)
-        following = plans[index + 1] if index < last else None
+        values["Header[2].LogEvents"] = self.log_events(around)
+        values["Header[4].DebugLogEvents"] = _debug_events(plan, around)
         ends = not plan.holds
-        planar_run = plan.unit == "PE" and following is not None and (following.unit == "PE" or plan.streams)
+        planar_run = plan.unit == "PE" and not around.last and (around.before_planar or plan.streams)
         values["Header[6].DisallowAbort"] = planar_run
-        values["Header[6].SPL"] = index == 0 or not plans[index - 1].holds
+        values["Header[6].SPL"] = around.begins
         values["Header[6].TSR"] = values["Header[6].TSE"] = ends
         values["Header[6].SPC"], values["Header[6].DPC"] = plan.source.staged, plan.result.staged
         values["Header[6].TDE"] = plan.dtid is not None
         values["Header[6].SrcLoc"] = plan.source.transfer is not None or plan.second.dma is not None
         values["Header[6].DstLoc"] = plan.result.transfer is not None
-        sides = ("source1", plan.source.dma), ("source2", plan.second.dma), ("result", plan.result.dma)
-        channels = {side: places.channel(dma.buffer) for side, dma in sides if dma is not None}
         if plan.unit == "NE":
             values["Header[8].ENE"] = plan.cores_log2 + 1
-        if plan.kernel is not None:
-            source = plan.kernel.source
-            channels["kernel"] = Space.CONST.value if source is None else places.channel(source)
-        for side, number in channels.items():
-            values[HEADER_CHANNELS[side].number], values[HEADER_CHANNELS[side].enable] = number, 1
+        for side, number in zip(CHANNEL_SIDES, around.channels):
+            if number is not None:
+                values[HEADER_CHANNELS[side].number], values[HEADER_CHANNELS[side].enable] = number, 1
         if plan.dtid is not None:
             values["Header[10].DTID"] = plan.dtid
 
 
-def _debug_events(plan: Plan, index: int, last: int) -> int:
+def _debug_events(plan: Plan, around: Around) -> int:
     pure_copy = plan.unit == "NE" and plan.ne.plain_copy and plan.kernel is None
     slow = plan.table in SLOW_TABLES
     high = 0 if pure_copy else DEBUG_SLOW if slow else DEBUG_PLAIN
-    low = DEBUG_LAST if index == last else DEBUG_FIRST if index == 0 else 0
+    low = DEBUG_LAST if around.last else DEBUG_FIRST if around.first else 0
     return high << 12 | low | (DEBUG_BUSY if high else 0)
 
 
@@ -218,7 +268,7 @@ def form(values: Fields, register: str, element: int, interleave: int, *, signed
     values[f"{register}.Interleave"] = interleave
 
 
-def _source(plan: Plan, values: Fields, places: Places) -> None:
+def _source(plan: Plan, values: Fields) -> None:
     first, second = plan.source.dma, plan.second.dma
     staged = plan.source.staged
     reading(values, "TileDMASrc.DMAConfig", None if first is None or staged else plan.source.hint)
@@ -234,15 +284,13 @@ def _source(plan: Plan, values: Fields, places: Places) -> None:
     elif second is not None:
         values["TileDMASrc.Fmt.FmtMode"], values["TileDMASrc.Fmt.Interleave"] = 1, second.interleave
     if first is not None:
-        values["TileDMASrc.BaseAddr.Addr"] = first.offset + places.offset(first.buffer)
         encode.strides(values, "TileDMASrc", "", first)
     if second is not None:
-        values["TileDMASrc.Src2BaseAddr.Addr"] = second.offset + places.offset(second.buffer)
         encode.strides(values, "TileDMASrc", "Src2", second)
         values["TileDMASrc.Src2Fmt.Truncate"], values["TileDMASrc.Src2Fmt.MemFmt"] = 3, "bits16"
 
 
-def _destination(plan: Plan, values: Fields, places: Places) -> None:
+def _destination(plan: Plan, values: Fields) -> None:
     dst = plan.result.dma
     to_dram = dst is not None and not plan.result.staged
     hint = (plan.result.hint or WriteHint.NOALLOC) if to_dram else WriteHint.NOALLOC
@@ -256,7 +304,6 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
         return
     form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.result.element is Element.INT8)
     values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
-    values["TileDMADst.BaseAddr.Addr"] = dst.offset + places.offset(dst.buffer)
     encode.strides(values, "TileDMADst", "", dst)
 
 
@@ -298,6 +345,12 @@ class Blank:
     words: tuple[int, ...]
     task: Task
     writer: FieldWriter
+
+    def but(self, values: Fields) -> Blank:
+        """With more fields."""
+        words = list(self.words)
+        self.writer.write(values, words)
+        return Blank(tuple(words), self.task, self.writer)
 
     def filled(self, values: Fields) -> Task:
         words = list(self.words)

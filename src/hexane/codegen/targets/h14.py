@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hexane.codegen import encode
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import DMA_BYTES_PER_US, NE_TABLE_PATCH_NS, PE_VALUE_NS, dma_bytes
@@ -11,8 +9,7 @@ from hexane.codegen.encode import Fields
 from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import After, ResultType, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.base import Places
-from hexane.codegen.targets.packed import Packed
+from hexane.codegen.targets.packed import Packed, Turn
 
 ONE_CORE_PATCH_NS = 10.5
 """Of a copy: 256 x 64 takes 1 us, 256 x 256 takes 5."""
@@ -86,13 +83,12 @@ class H14(Packed):
         rate = NE_TABLE_PATCH_NS if plan.table else ONE_CORE_PATCH_NS
         return max(super().duration(plan), int(patch_count(plan.wout, plan.hout, plan.shape[2]) * rate / 1000))
 
-    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        super().destination(plan, values, addresses, places)
+    def destination(self, plan: Plan, values: Fields) -> None:
+        super().destination(plan, values)
         encode.wait_for_reader(plan, values)
 
-    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        plan = plans[index]
-        self.nothing_to_wait_for(plans, index, values)
+    def l2(self, plan: Plan, turn: Turn, values: Fields) -> None:
+        super().l2(plan, turn, values)
         if plan.source.type is SourceType.RESIDENT and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.result.type is ResultType.STAYS:

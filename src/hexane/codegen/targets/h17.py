@@ -9,7 +9,6 @@ from hexane.codegen.encode import Fields
 from hexane.codegen.geometry import largest_shape
 from hexane.codegen.operations import Element
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.h16 import H16, H16G
 from hexane.frozen import replace
 
@@ -74,8 +73,8 @@ class H18(H17):
             plan = plan.but(shape=(side, side, side))
         return super().adapt(plan)
 
-    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        super().destination(plan, values, addresses, places)
+    def destination(self, plan: Plan, values: Fields) -> None:
+        super().destination(plan, values)
         padded = values.pop("TileDMADst.Fmt.ZeroPadFirst", 0), values.pop("TileDMADst.Fmt.ZeroPadLast", 0)
         if all(padded):
             values["TileDMADst.Fmt.ZeroPad"] = 15

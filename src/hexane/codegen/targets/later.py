@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import PE_PIXEL_ONE_NS, dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, Fields
 from hexane.codegen.operations import After, Hint, PeKind, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.base import Places
-from hexane.codegen.targets.packed import Packed
+from hexane.codegen.targets.packed import Packed, Turn
 
 READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
 WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
@@ -55,10 +52,9 @@ class Later(Packed):
     idle_unicast = 0
     choices = CHOICES
 
-    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        plan = plans[index]
+    def l2(self, plan: Plan, turn: Turn, values: Fields) -> None:
         del values["L2.SourceCfg.Src2Dma"]
-        self.nothing_to_wait_for(plans, index, values)
+        super().l2(plan, turn, values)
         resident = plan.source.type is SourceType.RESIDENT
         if resident and plan.second.dma is None:
             values["L2.SourceCfg.DMAFmt"] = 0
@@ -77,7 +73,7 @@ class Later(Packed):
             if not resident:
                 self.aliases(values, "SourceCfg", plan.source.after & ~RESULTS)
             self.aliases(values, "Src2Cfg", plan.source.after & RESULTS)
-        elif index == 0:
+        elif turn.first:
             values["L2.Src2Cfg.DMAInterleave"] = 1
             self.aliases(values, "Src2Cfg", After.ANYTHING)
         self.more(values, "SourceCfg", plan.source.besides)
@@ -101,8 +97,8 @@ class Later(Packed):
     def write_hint(self, hint: WriteHint | None) -> int:
         return WRITE_HINTS[hint]
 
-    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        super().destination(plan, values, addresses, places)
+    def destination(self, plan: Plan, values: Fields) -> None:
+        super().destination(plan, values)
         if plan.result.transfer is not None:
             values["TileDMADst.DMAConfig.CrH"] = self.writer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
@@ -21,6 +22,14 @@ from hexane.kernels.layout import TABLE_BYTES
 SLOW = 0xFFD800
 
 
+class Turn(NamedTuple):
+    """Place of a task in its program, as far as its fields tell: the first, or behind planar ones alone."""
+
+    first: bool
+    planar_alone: bool
+    """All before it are planar, and there are some."""
+
+
 class Packed(Target):
     """Address records, resets, page masks."""
 
@@ -28,17 +37,22 @@ class Packed(Target):
     marks_slow_tables = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        return compose(self.name, encode.each_task(plans, lambda i: self.task_fields(plans, i, places[i])))
+        neural = next((i for i, plan in enumerate(plans) if plan.unit == "NE"), len(plans))
+        turns = [Turn(i == 0, 0 < i <= neural) for i in range(len(plans))]
+        tasks = zip(plans, encode.each_form(plans, turns, self.values), places)
+        return compose(
+            self.name,
+            [TaskFields(of, self.addresses(plan, at), plan.kernel_buffer is not None) for plan, of, at in tasks],
+        )
 
-    def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> TaskFields:
-        plan = plans[index]
+    def values(self, plan: Plan, turn: Turn) -> dict[str, int]:
+        """All fields of one task but its addresses, as bits."""
         values = encode.fields(plan)
-        addresses: dict[str, tuple[int, int]] = {}
         self.common(plan, values)
-        self.l2(plans, index, values)
-        self.sources(plan, values, addresses, places)
-        self.destination(plan, values, addresses, places)
-        runtime = self.kernel(plan, values, addresses, places)
+        self.l2(plan, turn, values)
+        self.sources(plan, values)
+        self.destination(plan, values)
+        self.kernel(plan, values)
         values["Header[1].ExeCycles"] = self.duration(plan)
         slow = plan.table in SLOW_TABLES and not plan.small_source
         if slow and self.marks_slow_tables:
@@ -49,7 +63,25 @@ class Packed(Target):
             field = roles.handle(name).field
             assert field is not None
             named[name] = encode.bits(field, value)
-        return TaskFields(named, addresses, runtime)
+        return named
+
+    def addresses(self, plan: Plan, places: Places) -> dict[str, tuple[int, int]]:
+        """Slot and offset of the operands and of the kernel."""
+        ends = {SOURCE: plan.source.transfer, SECOND: plan.second.dma, RESULT: plan.result.transfer}
+        addresses = {
+            name: (places.channel(dma.buffer), dma.offset + places.offset(dma.buffer))
+            for name, dma in ends.items()
+            if dma is not None
+        }
+        kernel = plan.kernel
+        if kernel is None:
+            return addresses
+        if kernel.source is None and self.only_table(plan):
+            addresses[TABLE] = (places.kernel_slot, places.kernel_offset)
+        else:
+            slot = places.kernel_slot if kernel.source is None else places.channel(kernel.source)
+            addresses[KERNEL] = (slot, places.kernel_offset + kernel.offsets[0])
+        return addresses
 
     def duration(self, plan: Plan) -> int:
         return duration_us(plan)
@@ -66,35 +98,20 @@ class Packed(Target):
         else:
             del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
 
-    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        raise NotImplementedError
-
-    def nothing_to_wait_for(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+    def l2(self, plan: Plan, turn: Turn, values: Fields) -> None:
         """A task behind planar ones alone has no task of the neural engine to wait for."""
-        if index and all(before.unit == "PE" for before in plans[:index]):
+        if turn.planar_alone:
             for name in ("AliasConvSrc", "AliasConvRslt"):
                 values[f"L2.SourceCfg.{name}"] = values[f"L2.ResultCfg.{name}"] = 0
 
-    def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+    def sources(self, plan: Plan, values: Fields) -> None:
         if plan.source.transfer is not None:
             self.source(plan.source.transfer, plan.source.hint, "", values)
             if plan.source.element is Element.INT8:
                 values["TileDMASrc.Fmt.MemFmt"] = "signed8"
-            addresses[SOURCE] = (
-                self.slot(plan.source.transfer, places),
-                plan.source.transfer.offset + places.offset(plan.source.transfer.buffer),
-            )
         if plan.second.dma is not None:
             self.source(plan.second.dma, plan.second.hint, "Src2", values)
-            addresses[SECOND] = (
-                self.slot(plan.second.dma, places),
-                plan.second.dma.offset + places.offset(plan.second.dma.buffer),
-            )
-
         values["TileDMASrc.DMAConfig.DependencyMode"] = int(encode.waits_for_writer(plan))
-
-    def slot(self, dma: Dma, places: Places) -> int:
-        return places.channel(dma.buffer)
 
     def source(self, dma: Dma, hint: Hint, prefix: str, values: Fields) -> None:
         form(values, f"TileDMASrc.{prefix}Fmt", dma.element, dma.interleave)
@@ -116,28 +133,24 @@ class Packed(Target):
         assert value is not None
         return value
 
-    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
-        dst = plan.result.dma
-        if dst is None or plan.result.staged:
+    def destination(self, plan: Plan, values: Fields) -> None:
+        dst = plan.result.transfer
+        if dst is None:
             return
-        addresses[RESULT] = (self.slot(dst, places), dst.offset + places.offset(dst.buffer))
         form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.result.element is Element.INT8)
         values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
         encode.strides(values, "TileDMADst", "", dst)
         values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.result.hint)
         values["TileDMADst.DMAConfig.L2BfrMode"] = plan.result.automatic
 
-    def kernel(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> bool:
+    def kernel(self, plan: Plan, values: Fields) -> None:
         kernel = plan.kernel
         if kernel is None:
-            return False
+            return
         runtime = kernel.source is not None
         if not runtime and self.only_table(plan):
-            addresses[TABLE] = (places.kernel_slot, places.kernel_offset)
             values["KernelDMASrc.TableSize.MemBfrSize"] = TABLE_BYTES
-            return False
-        slot = places.kernel_slot if kernel.source is None else places.channel(kernel.source)
-        addresses[KERNEL] = (slot, places.kernel_offset + kernel.offsets[0])
+            return
         values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel.sparse
         for core, (offset, size) in enumerate(zip(kernel.offsets, kernel.sizes)):
             values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = 1
@@ -148,7 +161,6 @@ class Packed(Target):
         values["KernelDMASrc.OCGStride.Stride"] = kernel.pass_stride
         if runtime and plan.dtid is not None:
             values["Task.DTID"] = plan.dtid
-        return runtime
 
     def only_table(self, plan: Plan) -> bool:
         """True where the kernel is a table and nothing else."""

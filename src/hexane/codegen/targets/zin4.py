@@ -12,9 +12,8 @@ from hexane.codegen.encode import Fields
 from hexane.codegen.fragment import table_kernel
 from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import NO_KERNEL, Element, NeOp
-from hexane.codegen.plan import Plan, Region
-from hexane.codegen.targets.base import Places
-from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, Blank, blank, form
+from hexane.codegen.plan import Plan, Region, TaskKernel
+from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, Around, Blank, blank, form
 from hexane.frozen import replace
 
 ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five programs]
@@ -66,12 +65,11 @@ class Early(H13):
     def duration(self, plan: Plan) -> int:
         return 0
 
-    def log_events(self, index: int, last: int) -> int:
-        return LOG_LAST if index == last else LOG_MIDDLE
+    def log_events(self, around: Around) -> int:
+        return LOG_LAST if around.last else LOG_MIDDLE
 
-    def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
-        if plan.unit != "PE":
-            super().kernel_dma(plan, values, places)
+    def fetched(self, plan: Plan) -> TaskKernel | None:
+        return None if plan.unit == "PE" else plan.kernel
 
     def blank(self, plan: Plan) -> Blank:
         extended, lanes = plan.dtid is not None, self.all_lanes(plan)
@@ -79,8 +77,7 @@ class Early(H13):
             return blank(lanes, extended, None)
         return blank(lanes, extended, 0 if plan.kernel is None else len(plan.kernel.offsets))
 
-    def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        plan = plans[index]
+    def unit_rest(self, plan: Plan, around: Around, values: Fields) -> None:
         values["TileDMASrc.Unk13840.Bit8"] = plan.unit == "NE"
         if plan.groups == 1:
             values["TileDMASrc.GroupStride.Stride"] = values["TileDMASrc.Src2GroupStride.Stride"] = 0

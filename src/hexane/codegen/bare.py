@@ -1,4 +1,4 @@
-"""A task without what its place in L2 and its price do not depend on: names of buffers, bytes of kernels, its op.
+"""A task without names of buffers, bytes of kernels and its op: its place in L2, price and words do not depend on them.
 
 Layers that are alike get tasks that differ in these alone, also where their values stand in L2.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import fields
 from operator import attrgetter
+from struct import pack
 from typing import Any, TypeVar
 
+from hexane.codegen.operations import Mac, Planar
 from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Space, TaskKernel
 from hexane.frozen import replace
 
 NOWHERE = Buffer("", Space.SCRATCH)
 _walk = attrgetter(*[field.name for field in fields(Dma) if field.name != "buffer"])
+_numbers = attrgetter(*[f"{part}.{field.name}" for part, kind in (("ne", Mac), ("pe", Planar))
+                        for field in fields(kind) if field.type == "float"])  # fmt: skip
 _streams = attrgetter(*[field.name for field in fields(TaskKernel) if field.name not in ("data", "source")])
 
 End = TypeVar("End", Operand, Destination)
@@ -27,7 +31,8 @@ def form_of(plan: Plan) -> Hashable:
     ends = [(None if end.dma is None else _walk(end.dma), end[1:]) for end in (plan.source, plan.second, plan.result)]
     source, second, result = ends
     own = vars(plan) | {"op": "", "kernel": streams, "source": source, "second": second, "result": result}
-    return tuple(own.values())
+    numbers = _numbers(plan)
+    return *own.values(), pack(f"{len(numbers)}d", *numbers)  # a zero has a sign
 
 
 def bare(plan: Plan) -> Plan:
