@@ -101,8 +101,10 @@ class _Halving:
 
     def operands(self, op: Op) -> None:
         """Constant tensor operands in fp16, other floats too where no result is one; numbers among parameters stay."""
-        tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
         dtypes = ("fp32",) if any(value.dtype in OTHERS for value in op.outputs) else ("fp32", *OTHERS)
+        if not any(value.is_constant and value.dtype in dtypes for value in op.operands()):
+            return
+        tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
         for name, operand in list(op.inputs.items()):
             if name not in tensors:
                 continue

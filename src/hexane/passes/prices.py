@@ -13,6 +13,9 @@ from hexane.chips.measured import values
 from hexane.cost.model import time_work
 from hexane.cost.work import Layer, Unit, Work
 
+MOST_LAYERS = 4096
+"""Layers that are remembered: those of a network are few again and again."""
+
 
 def stays_bytes(chip: Chip) -> int:
     """Bytes of a map up to which it and a second one stay in L2 between tasks."""
@@ -24,13 +27,14 @@ def price_us(layers: Iterable[Layer], chip: Chip) -> float:
     return sum(float(item.us) for item in time_work(Work(tuple(layers)), chip, values(chip)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=MOST_LAYERS)
 def pass_us(unit: Unit, count: int, chip: Chip) -> float:
     """Microseconds of one planar task or copy of so many elements on a chip."""
     (item,) = time_work(Work((planar(unit, count, chip),)), chip, values(chip))
     return float(item.us)
 
 
+@lru_cache(maxsize=MOST_LAYERS)
 def planar(unit: Unit, count: int, chip: Chip, operands: int = 1, *, follows: bool = False) -> Layer:
     """A planar task or a copy of so many elements; ``operands`` of them from memory where L2 does not hold two."""
     size = 2.0 * count
@@ -50,6 +54,7 @@ def planar(unit: Unit, count: int, chip: Chip, operands: int = 1, *, follows: bo
     )
 
 
+@lru_cache(maxsize=MOST_LAYERS)
 def dense_sum(pixels: int, cin: int, cout: int, chip: Chip, *, follows: bool = False, groups: int = 1) -> Layer:
     """A 1x1 convolution with fp16 weights."""
     weights = 2.0 * cin * cout / groups

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
+from hexane.codegen.forms import BY_BITS, by_form
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, output_group
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL, KernelWindow
@@ -45,7 +46,8 @@ PAIR = 2  # outputs per core of a convolution whose cores work in pairs
 @recipe("conv", match=fused, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
-    fragment = lower(convolution_of(ops, context), context)
+    conv = convolution_of(ops, context)
+    fragment = (_lower_once if conv.weights.nbytes <= BY_BITS else lower)(conv, context)
     if ops[-1].type == "quantize":
         fragment.inferred("results stored as bytes")
     return fragment
@@ -122,6 +124,10 @@ def lower(conv: Convolution, context: Context) -> Fragment:
         else:
             _grouped(fragment, conv, n)
     return fragment
+
+
+_lower_once = by_form(lower)
+"""Of weights that are told by their bits: the sums of norms are the same again and again."""
 
 
 def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:
