@@ -1,4 +1,4 @@
-"""What a planar task holds in L2 at a time: the whole map where it fits, else rows that do."""
+"""What a task holds in L2 at a time: the whole map where it fits, else rows that do."""
 
 from __future__ import annotations
 
@@ -69,3 +69,23 @@ def test_tiles_of_a_planar_task_fit(data: st.DataObject) -> None:
     assert at.base == low and sent.base >= low + made.tile * both
     if two:
         assert against.base >= low + made.tile * first and sent.base >= against.base + made.tile * second
+
+
+def _row(channels: int, width: int) -> int:
+    """Bytes of a row: 2W of every channel, rounded up to 16 (docs/reference/engine-h13.md 7.1)."""
+    return channels * -(-2 * width // 16) * 16
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 40), st.integers(1, 128), st.integers(50, 200), st.booleans())
+def test_a_copy_is_tiled_where_source_and_result_exceed_l2_together(c: int, w: int, percent: int, turned: bool) -> None:
+    """And only there (docs/reference/engine-h13.md 7.4); of a turned copy the channels are what lies along W."""
+    c, padded = 8 * c, 63 * 16
+    result = _row(w, c) if turned else _row(c, w)
+    h = max(2, H13.limits.l2_bytes * percent // 100 // (_row(c, w) + result))
+    copy = tasks.copy_plan(H13, c, h, w, out_trans=turned).reading(dma=SOURCE).writing(dma=SOURCE)
+    plan, behind = tasks.ne_source(H13, copy, 0)
+    if plan.tile == h:
+        assert behind + h * result <= H13.limits.l2_bytes
+    else:
+        assert h * (_row(c, w) + padded + result) > H13.limits.l2_bytes
