@@ -181,10 +181,12 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("width", [3, 5, 11, 40])
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_depthwise_convolutions_of_every_halfword(code, width, step):
-    """Lines shorter and longer than vectors; maps with exponent 31 and without."""
+@pytest.mark.parametrize("far", [False, True])
+def test_depthwise_convolutions_of_every_halfword(code, width, step, far):
+    """Lines shorter and longer than vectors; maps with exponent 31 and without; a pixel far from all others."""
     every = np.sort(np.arange(1 << 16, dtype=np.uint16) & 0x7FFF)[: 65536 // (32 * width) * 32 * width]
     x = (every | (np.arange(every.size) % 3 == 0).astype(np.uint16) << 15).reshape(1, -1, 32, width).view(np.float16)
+    x[..., 0, 0] = np.float16(30000) if far else x[..., 0, 0]
     maps = x.shape[1]
     rng = np.random.default_rng(width)
     w = halves(rng, (maps, 1, 2, 2), "unit") * np.exp2(rng.integers(-8, 1, (maps, 1, 1, 1))).astype(np.float16)

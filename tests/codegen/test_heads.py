@@ -21,11 +21,17 @@ NAME = "keys-as-channels"
 BLOCKS = "query-blocks"
 
 
-def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2, given="keys", second=None):
-    """softmax(scale q k^T + mask) v over heads, then a linear layer; ``given``: how k comes, [keys, D] or turned."""
+def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2, given="keys", second=None, turned=""):
+    """softmax(scale q k^T + mask) v over heads, then a linear layer.
+
+    given : how k comes, [keys, D] or turned.
+    turned : operands that are inputs [1, H, D, S], where there are no ``rows``.
+    """
     b = GraphBuilder()
 
     def operand(name, tokens, perm=(0, 2, 1, 3)):
+        if name in turned:
+            return b.transpose(x=b.input(name, (1, heads, dims, tokens), "fp16"), perm=[0, 1, 3, 2])
         if not rows:
             return b.input(name, (1, heads, tokens, dims), "fp16")
         x = b.input(name, (1, tokens, heads * dims), "fp16")
@@ -97,6 +103,7 @@ CASES = {
     "keys that fill no core": dict(queries=33, keys=100, heads=3, dims=16),
     "keys for 13 cores": dict(queries=128, keys=104, heads=4, dims=32),
     "dims in two tasks": dict(queries=20, keys=48, heads=2, dims=80, mask=None),
+    "all turned": dict(queries=40, keys=32, heads=4, dims=64, rows=False, turned="qkv"),
     "a few heads at a time": dict(queries=500, keys=500, heads=3, dims=32, mask=None),
 }
 
