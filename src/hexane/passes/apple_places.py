@@ -6,7 +6,8 @@ from hexane import passes
 from hexane.chips import Chip
 from hexane.graph.ir import Graph
 from hexane.lowering.compilation import Compilation
-from hexane.program.attribution import stand_ins, visible_ops
+from hexane.program import ENGINE
+from hexane.program.attribution import idle_ops, stand_ins, visible_ops
 from hexane.restrictions.objections import OpPlacement, placed_by_apple
 
 AS_GIVEN = (
@@ -29,14 +30,14 @@ def apple_places(graph: Graph, chip: Chip) -> dict[str, OpPlacement]:
     form = passes.run(graph, Compilation(chip), AS_GIVEN)
     folded = {op.outputs[0].name: op for op in visible_ops(form)}
     ops = visible_ops(graph)
-    stands_for = stand_ins(ops, folded)
+    stands_for, idle = stand_ins(ops, folded), idle_ops(ops, folded)
     places = {}
     for op in ops:
         name = op.outputs[0].name
         place, other = placed_by_apple(op, chip), folded.get(stands_for.get(name, ""))
         if other is not None and (other.type != op.type or other.outputs[0].name != name):
             joint = placed_by_apple(other, chip)
-            if joint.where != place.where:
+            if joint.where != place.where and not (name in idle and place.where == ENGINE):
                 with_it = "computed as part of" if joint.where == "engine" else "joined to"
                 place = OpPlacement(joint.where, f"{with_it} {other.describe()}: {joint.reason}", joint.evidence,
                                   joint.advice, joint.rules)  # fmt: skip

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hexane.chips import Evidence
 from hexane.frozen import dict_init, replace
 from hexane.graph.macs import macs_of
-from hexane.graph.registry import has
+from hexane.graph.registry import has, values_of
 from hexane.graph.rewrite import live_ops
 from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
 from hexane.program.segment import HOST
 
 if TYPE_CHECKING:
-    from hexane.graph.ir import Graph, Op
+    from hexane.graph.ir import Graph, Op, Value
     from hexane.program.segment import Segment
 
 
@@ -144,10 +146,12 @@ def share_on_engine(engine_macs: int, macs: int, host_ops: int) -> float:
 
 
 def share_text(counts: Mapping[str, Any], whole: str = "the") -> str:
-    """That share in words, of `Program.stats()` or the totals of `hexane.check`."""
-    return (
-        f"{counts['macs_on_engine']:.1%} of {whole} multiply-accumulates" if counts["macs"] else "nothing to multiply"
-    )
+    """That share in words, of `Program.stats()` or the totals of `hexane.check`, which know of ops in two parts."""
+    if not counts["macs"]:
+        return "nothing to multiply"
+    parts = counts.get("partly_ops", 0)
+    of_host = f" ({parts} op{'s' * (parts > 1)} of the host {'have' if parts > 1 else 'has'} products there)"
+    return f"{counts['macs_on_engine']:.1%} of {whole} multiply-accumulates{of_host * bool(parts)}"
 
 
 def value_name(described: str) -> str:
@@ -181,6 +185,66 @@ def stand_ins(ops: Sequence[Op], compiled: Mapping[str, Any]) -> dict[str, str]:
             if above:
                 stand_ins[name] = above[0]
     return stand_ins
+
+
+def idle_ops(ops: Sequence[Op], makers: Mapping[str, Op]) -> frozenset[str]:
+    """Ops of a network of which its compiled form has nothing, by their first results: what took these takes what they
+    took.
+
+    ``makers``: the ops of that form by the names of their results.
+    """
+    idle: set[str] = set()
+    for op in ops:
+        twin = makers.get(op.outputs[0].name)
+        way: list[Op] = []
+        while twin is not None and op.type != twin.type:  # an earlier op may have taken the name of an output
+            before = _only_operand(op)
+            if before is None or before.op is None or before.name in makers:
+                break
+            way.append(op)
+            op = before.op
+        if twin is not None and op.type == twin.type:
+            idle.update(part.outputs[0].name for part in _without(op, twin, way, makers))
+    return frozenset(idle)
+
+
+def _only_operand(op: Op) -> Value | None:
+    """The operand of an op whose others are constants."""
+    computed = {value for value in op.operands() if not value.is_constant}
+    return computed.pop() if len(computed) == 1 else None
+
+
+def _without(op: Op, twin: Op, behind: list[Op], makers: Mapping[str, Op]) -> list[Op]:
+    """Ops ``behind`` an op, and in front of it, that its twin does without; none where the two compute other things."""
+    if op.blocks or op.inputs.keys() != twin.inputs.keys():
+        return []
+    pairs = [(values_of(op.inputs[name]), values_of(taken)) for name, taken in twin.inputs.items()]
+    if any(len(a) != len(b) for a, b in pairs):
+        return []
+    idle, constants = [*behind], []
+    for ours, theirs in ((a, b) for row in pairs for a, b in zip(*row)):
+        here: Value | None = ours
+        while here is not None and here.name != theirs.name and not theirs.is_constant:
+            if theirs.op is not None and has(theirs.op, SAME_VALUES):
+                theirs = theirs.op.inputs["x"]
+            elif here.op is None or here.name in makers:
+                return []
+            else:
+                idle.append(here.op)
+                here = _only_operand(here.op)
+        if here is None:
+            return []
+        if theirs.is_constant:
+            constants.append((here, theirs))
+    return idle if idle and all(_same_numbers(*pair) for pair in constants) else []
+
+
+def _same_numbers(ours: Value, theirs: Value) -> bool:
+    if ours.constant is None or theirs.constant is None:
+        return False
+    mine, wanted = ours.constant.array, theirs.constant.array
+    with np.errstate(all="ignore"):
+        return np.array_equal(mine.astype(wanted.dtype) if mine.dtype.kind == "f" else mine, wanted)
 
 
 def _work_elsewhere(

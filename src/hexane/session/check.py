@@ -20,7 +20,7 @@ from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
-from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
+from hexane.program.attribution import OpPlace, Ways, idle_ops, places_of, share_on_engine, visible_ops
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
 from hexane.restrictions.bounds import large_constant
 from hexane.restrictions.numbers import NO_NAN
@@ -53,6 +53,9 @@ KEEPS_TO = {
     "reduce_sum_square": SQUARES,
 }
 """For which numbers an op is right, where its result would fit fp16 and its squares do not."""
+
+
+IDLE = OpPlacement(ENGINE, "nothing is left of it: what takes its result takes its operand", Evidence.APPLE)
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ class CheckReport:
             "hexane_ops": None
             if any(row.hexane == NONE for row in self.rows)
             else sum(row.hexane == ENGINE for row in self.rows),
+            "partly_ops": sum(row.partly and row.macs > 0 for row in self.rows) if self.compiled else 0,
             "casts": self.casts,
             "host_types": dict(Counter(row.op for row in self.rows if row.place == HOST).most_common()),
             "evidence": dict(Counter(row.evidence for row in self.rows)),
@@ -267,11 +271,13 @@ def _report(
     tasks = places_of(graph, program.segments) if program is not None else {}
     rows, updates, remarks_by_op = [], _updates(graph), remarks(graph, chip, values)
     nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
-    ops = visible_ops(graph)
+    ops, idle = visible_ops(graph), frozenset[str]()
+    if program is not None:
+        idle = idle_ops(ops, Ways.of(graph, program.segments).makers)
     own = {value.name for op in ops for value in op.outputs}
     for op in ops:
-        task = tasks.get(op.outputs[0].name)
-        ours = None if program is None else _as_compiled(op, task, program, own)
+        task = None if op.outputs[0].name in idle else tasks.get(op.outputs[0].name)
+        ours = IDLE if op.outputs[0].name in idle else None if program is None else _as_compiled(op, task, program, own)
         row = _row(op, apple[op.outputs[0].name], ours, compiled)
         row = replace(row, partly=task is not None and task.held_back is not None)
         if ENGINE in (row.apple, row.hexane):
