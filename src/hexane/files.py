@@ -82,9 +82,27 @@ def plain_errors(path: Path, what: str = "cannot be written") -> Iterator[None]:
     except OSError as error:
         if isinstance(error, HexaneError):
             raise
-        hint = {28: "free some space or choose another folder", 13: "choose a folder that you may write to"}
-        reason = error.strerror or str(error)
-        raise UsageError(f"{what}: {reason}", where=str(path), hint=hint.get(error.errno or 0)) from None
+        raise UsageError(f"{what}: {error.strerror or error}", where=str(path), hint=_way_out(error)) from None
+
+
+def _way_out(error: OSError) -> str | None:
+    hints = {
+        28: "free some space or choose another folder", 122: "free some space or choose another folder",
+        27: "choose a folder without such a limit", 13: "choose a folder that you may write to",
+    }  # fmt: skip
+    return hints.get(error.errno or 0)
+
+
+@contextmanager
+def as_of(path: Path, place: Path) -> Iterator[None]:
+    """Errors about what lies in ``place``, a folder that is to become ``path``, as errors about that."""
+    try:
+        yield
+    except UsageError as error:
+        if error.where is None or not Path(error.where).is_relative_to(place):
+            raise
+        where = path / Path(error.where).relative_to(place)
+        raise UsageError(error.message, where=str(where), hint=error.hint) from None
 
 
 @contextmanager
@@ -148,7 +166,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         else:
             yield from _replacing(target)
     except OSError as error:
-        raise UsageError(f"cannot write the file ({error.strerror or error})", where=name) from None
+        reason = error.strerror or error
+        raise UsageError(f"cannot write the file ({reason})", where=name, hint=_way_out(error)) from None
 
 
 def _replacing(target: Path) -> Iterator[BinaryIO]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import pytest
 
 from hexane import files
 from hexane.errors import UsageError
+from hexane.files import write_whole
 from hexane.report.folders import require_replaceable, whole_folder
 
 SCHEMA = "hexane-report/1"
@@ -148,3 +150,20 @@ def test_killed_at_any_moment(count: int, way: str, tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["report"]
         assert len({(target / name).read_text() for name in "abcdefgh"}) == 1
         assert (target / "notes.md").read_text() == "mine"
+
+
+def test_a_full_disk_is_said_of_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """Not of the one in the folder that is filled first."""
+
+    def pieces():
+        yield b"first"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(UsageError) as caught, whole_folder(tmp_path / "out") as folder:
+        write_whole(folder / "inputs.npz", pieces())
+    assert caught.value.where == str(tmp_path / "out" / "inputs.npz")
+    assert caught.value.hint and "free some space" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError) as caught, whole_folder(tmp_path / "out"):
+        write_whole(tmp_path / "other.bin", pieces())
+    assert caught.value.where == str(tmp_path / "other.bin")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hexane.errors import UsageError
-from hexane.files import folder_beside, plain_errors, replace_folder, take_back, umask
+from hexane.files import as_of, folder_beside, plain_errors, replace_folder, take_back, umask
 
 INDEX = "report.json"
 """Every folder of results has this file: its ``schema`` says that it is one, its ``files`` what belongs to it."""
@@ -63,7 +63,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
         new_folder = folder_beside(target, "new")
         try:
             new_folder.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~umask())
-            yield new_folder
+            with as_of(target, new_folder):
+                yield new_folder
             if target.is_dir() and any(target.iterdir()):
                 _keep_foreign(target, new_folder)
                 _replace(target, new_folder)

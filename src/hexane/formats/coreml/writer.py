@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import HexaneError, UnsupportedError
-from hexane.files import folder_beside, replace_folder, take_back
+from hexane.files import folder_beside, plain_errors, replace_folder, take_back
 from hexane.formats.coreml.description import ARRAY_DTYPES, write_description
 from hexane.formats.coreml.protos import protos
 from hexane.formats.coreml.values import string_value, write_tensor, write_type, write_typed
@@ -45,21 +45,17 @@ def save_package(graph: Graph, path: str | Path) -> None:
 def write_package(path: Path, model: bytes, files: Mapping[str, Iterable[bytes]]) -> None:
     """Write a package of a ``Model`` message and weight files (``@model_path/weights/NAME``), whole or not at all.
 
-    HexaneError where it cannot be written, or where a folder with other things stands in its place.
+    UsageError where it cannot be written, or where a folder with other things stands in its place.
     """
-    try:
+    with plain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         take_back(path)
         temporary = folder_beside(path, "new")
-    except OSError as error:
-        raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
-    try:
-        _write(temporary, model, files)
-        _replace(temporary, path)
-    except OSError as error:
-        raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            _write(temporary, model, files)
+            _replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write(folder: Path, model: bytes, files: Mapping[str, Iterable[bytes]]) -> None:
