@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.bits import bf16_values
+from hexane.bits import bf16_values, in_bf16
 from hexane.errors import FormatError, UnsupportedError
 from hexane.formats.weight_files import bytes_of
 from hexane.graph.types import DTYPES, TensorType
@@ -139,9 +139,7 @@ def encode(array: np.ndarray, dtype_name: str) -> bytes:
         bits = (unsigned[:, None] >> np.arange(dtype.bits, dtype=np.uint8)) & 1
         return np.packbits(bits.reshape(-1).astype(np.uint8), bitorder="little").tobytes()
     if dtype_name == "bf16":
-        words = array.astype(np.float32).view(np.uint32)
-        rounded = ((words.astype(np.uint64) + 0x7FFF + ((words >> 16) & 1)) >> 16).astype("<u2")
-        return np.where(np.isnan(array), np.uint16(0x7FC0), rounded).astype("<u2").tobytes()
+        return (in_bf16(array).view(np.uint32) >> np.uint32(16)).astype("<u2").tobytes()
     if dtype_name in ("fp8e4m3fn", "fp8e5m2"):
         return _fp8_encode(array.astype(np.float32).reshape(-1), dtype_name).tobytes()
     return array.astype(dtype.carrier.newbyteorder("<"), copy=False).tobytes()

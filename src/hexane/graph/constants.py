@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import in_bf16
 from hexane.errors import GraphError
 from hexane.graph.coding import Coding
 from hexane.graph.types import DTYPES, TensorType, dtype_name
@@ -67,6 +68,8 @@ class Constant:
         carrier = self.type.carrier
         if carrier.kind != "U" and array.dtype != carrier:
             array = array.astype(carrier)
+        if self.type.dtype == "bf16":
+            array = in_bf16(array)
         if array.flags.writeable:
             array = array.view()
             array.flags.writeable = False

@@ -3,9 +3,10 @@
 * A value of a float type of 32 bits or less (fp16, bf16, fp32) is computed in float32; fp64 in float64; integers and
   bools in their own dtype, with wrap-around.
 * Inputs are converted to their declared dtype first (an fp16 input is rounded to fp16), outputs last. In between,
-  fp16 values are **not** rounded: the reference says what the network means, not what one machine makes of it. An
-  explicit ``cast`` to fp16 and quantised ops do round, since that is what they mean. ``typed=True`` rounds every
-  value to its declared dtype instead.
+  fp16 and bf16 values are **not** rounded: the reference says what the network means, not what one machine makes of
+  it. An explicit ``cast`` to fp16 or bf16 and quantised ops do round, since that is what they mean. ``typed=True``
+  rounds every value to its declared dtype instead. A sum of bf16 is so a sum in float32, rounded once where it leaves
+  as bf16; readers that carry bfloat16 as fp32 (ONNX, PyTorch, JAX) hand it out as fp32.
 * The reference calls no other framework.
 """
 
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.bits import in_dtype
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.parts import Block, Function, Op, Value
@@ -27,6 +27,7 @@ from hexane.graph.types import (
     TensorType,
     TooLargeError,
     eval_dtype,
+    in_type,
     kinds_of,
     misfit,
     tensor_of,
@@ -108,7 +109,8 @@ def checked_input(value: Value, content: Any) -> np.ndarray:
     if reason := misfit(array, type_.dtype):
         raise UsageError(f"input {value.name!r} {reason}", hint=f"it is a {value.type}")
     with np.errstate(over="ignore"):
-        fitted = array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
+        fitted = array.astype(type_.carrier, copy=False)
+    fitted = (in_type(fitted, type_) if type_.dtype == "bf16" else fitted).astype(eval_dtype(type_.dtype), copy=False)
     # What reads a state keeps what it read, while the caller's array changes.
     return np.array(fitted) if isinstance(value.type, StateType) else fitted
 
@@ -121,7 +123,7 @@ def declared(array: np.ndarray, type_: Any, where: str) -> Any:
         raise GraphError(f"{where} is declared {type_} and came out with shape {array.shape}")
     if type_.carrier.kind == "U":
         return array
-    return np.ascontiguousarray(in_dtype(array, type_.carrier)).reshape(array.shape)
+    return np.ascontiguousarray(in_type(array, type_)).reshape(array.shape)
 
 
 CHOOSES_FROM_X = frozenset({"gather", "gather_along_axis", "gather_nd"})
@@ -180,7 +182,7 @@ class Evaluation:
         if type_.carrier.kind == "U":
             return array
         if self.typed:
-            array = in_dtype(array, type_.carrier)
+            array = in_type(array, type_)
         return array if self.narrows else array.astype(eval_dtype(type_.dtype), copy=False)
 
     def op(self, op: Op) -> tuple[Any, ...]:

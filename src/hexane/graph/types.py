@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import in_bf16, in_dtype
 from hexane.errors import GraphError
 from hexane.frozen import slot_init
 
@@ -127,6 +128,13 @@ def eval_dtype(name: str) -> np.dtype:
     """The NumPy dtype that the float32 reference computes a dtype in: every float of 32 bits or less in float32."""
     dtype = DTYPES[name]
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.bits < 64 else dtype.carrier
+
+
+def in_type(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Numbers as a type holds them, in its carrier: rounded once, to bfloat16 too."""
+    if type_.dtype == "bf16":
+        return in_bf16(in_dtype(array, type_.carrier))
+    return in_dtype(array, type_.carrier)
 
 
 class TooLargeError(GraphError):

@@ -11,13 +11,12 @@ from hexane import chips
 from hexane.arithmetic import tier
 from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.arithmetic.formats import canonical, to_bytes
-from hexane.bits import in_dtype
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
 from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_states
 from hexane.graph.registry import spec_of, values_of
-from hexane.graph.types import TensorType, eval_dtype
+from hexane.graph.types import TensorType, eval_dtype, in_type
 from hexane.isa.roles import SPELLED, roles_of
 from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, sum_run
@@ -81,7 +80,7 @@ def evaluate(
 def _typed(array: Any, type_: Any) -> Any:
     if not isinstance(type_, TensorType) or type_.carrier.kind == "U":
         return array
-    return in_dtype(np.asarray(array), type_.carrier)
+    return in_type(np.asarray(array), type_)
 
 
 def _factor_on(generation: str) -> Callable[[float], float]:

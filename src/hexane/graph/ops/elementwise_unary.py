@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import in_bf16
 from hexane.errors import GraphError
 from hexane.graph.numeric import erf as erf_values
 from hexane.graph.ops._gradients import passed, zero
@@ -134,7 +135,7 @@ def _cast_type(x: TensorType, dtype: str) -> TensorType:
 def cast(x: np.ndarray, dtype: str) -> np.ndarray:
     """Conversion as C does it: floats to integers truncate, anything that is not zero is true.
 
-    A cast to fp16 rounds, also in the float32 reference: it is what the program asks for.
+    A cast to fp16 or bf16 rounds, also in the float32 reference: it is what the program asks for.
     """
     return convert(x, _cast_dtype(dtype))
 
@@ -145,6 +146,8 @@ def convert(x: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "fp16":
         with np.errstate(over="ignore"):
             return x.astype(np.float16).astype(np.float32)
+    if dtype == "bf16":
+        return in_bf16(x)
     if target.kind == "b":
         return x != 0
     if target.kind in "iu" and x.dtype.kind == "f":
