@@ -29,6 +29,15 @@ def test_import_loads_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+def test_nothing_is_loaded_before_an_interrupt_is_caught():
+    """`main` catches it; what is imported until then is Python's own start and these few."""
+    code = "import re, sys; before = set(sys.modules); import hexane.cli.main; print(*set(sys.modules) - before)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    own = {name for name in out if name.startswith("hexane")}
+    assert own == {"hexane", "hexane.cli", "hexane.cli.main", "hexane.later"}
+    assert set(out) - own <= {"__future__", "atexit", "importlib", "importlib._bootstrap", "warnings", "_warnings"}
+
+
 def test_the_compiler_needs_no_parser_of_texts():
     code = "import sys, hexane.codegen, hexane.session.run, hexane.cli.run; print('lark' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

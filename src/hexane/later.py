@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 
 def loaded(package: str, places: Mapping[str, str], name: str) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 
 def main() -> None:
