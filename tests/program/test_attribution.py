@@ -167,3 +167,36 @@ def test_a_move_is_not_held_back_by_a_function_on_the_host() -> None:
     rows = {row.name: row for row in hexane.check(b.graph).rows}
     assert {name for name, row in rows.items() if row.place == "host"} == {"y"}
     assert list(counts["host_reasons"].values()) == [rows["y"].reason]
+
+
+NOTHING = {
+    "a power of 1": lambda b, x: b.pow(x=x, y=np.float16(1)),
+    "a product with 1": lambda b, x: b.mul(x=x, y=np.float16(1)),
+    "a slice of all": lambda b, x: b.slice_by_index(x=x, begin=(0, 0, 0, 0), end=(1, 8, 4, 4)),
+    "two turns": lambda b, x: b.transpose(x=b.transpose(x=x, perm=(0, 2, 1, 3)), perm=(0, 2, 1, 3)),
+}
+
+
+@pytest.mark.parametrize("nothing", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("order", ["before", "behind"])
+def test_an_op_of_which_nothing_is_left_is_not_the_host_s(nothing, order):
+    """Beside an op of the host, whose operand or result it passes on: `compile` counts that one alone."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 4, 4), "fp16")
+    y = b.cumsum(x=nothing(b, x), axis=1) if order == "before" else nothing(b, b.cumsum(x=x, axis=1))
+    b.output(y, name="y")
+    counts = hexane.compile(b.graph, "M1").stats()
+    for whose in ("hexane", "apple"):
+        report = hexane.check(b.graph, "M1", as_=whose)
+        assert [row.op for row in report.rows if row.place == "host"] == ["cumsum"]
+        assert report.totals["host_ops"] + report.casts == sum(counts["host_ops"].values()) == 1
+        assert not report.fits
+
+
+def test_what_an_op_of_the_host_takes_in_is_the_host_s():
+    """A scale in the weights of a convolution that is the host's: work, which the host does."""
+    b = GraphBuilder()
+    x = b.mul(x=b.input("x", (1, 4, 20000, 4), "fp16"), y=np.float16(3), name="scaled")
+    b.output(b.conv(x=x, weight=np.ones((8, 4, 3, 3), np.float16), name="y"))
+    assert not hexane.compile(b.graph, "M1").stats()["tasks"]
+    assert {row.name: row.place for row in hexane.check(b.graph, "M1").rows} == {"scaled": "host", "y": "host"}

@@ -15,6 +15,8 @@ from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.program.package import mil_of
 from hexane.restrictions.objections import LIMITS, objections, placed_by_apple
+from hexane.session.check import CheckReport, CheckRow
+from hexane.session.tables import check_title
 from report.networks import command, mixed, saved, small
 
 
@@ -380,3 +382,19 @@ def test_advice_for_work_on_indices_is_about_the_indices() -> None:
     b = GraphBuilder()
     b.output(b.op("mod", x=b.input("x", (1, 8), "fp16"), y=np.float16(4)))
     assert "floor_div" in hexane.check(b.graph, "M4").rows[-1].advice
+
+
+def test_products_of_an_op_in_two_parts_are_said_to_be():
+    """No op is on the engine as a whole, and all products are: the sentence says why both are so."""
+    rows = [
+        CheckRow(f"y{i}", "linear", "host", "", "APPLE", macs=macs, apple="engine", hexane="host", partly=True)
+        for i, macs in enumerate((64, 0, 64))
+    ]
+    report = CheckReport("M1", "h13", True, tuple(rows))
+    assert report.totals["macs_on_engine"] == 1 and report.totals["engine_ops"] == 0
+    assert report.totals["partly_ops"] == 2
+    said, _ = check_title(report)
+    assert "0 of 3 ops on the engine, 100.0% of the multiply-accumulates" in said
+    assert "(2 ops of the host have products there)" in said
+    apple = CheckReport("M1", "h13", False, tuple(rows))
+    assert apple.totals["macs_on_engine"] == apple.totals["partly_ops"] == 0

@@ -7,8 +7,6 @@ import pytest
 
 import hexane
 from hexane.graph import GraphBuilder
-from hexane.session.check import CheckReport, CheckRow
-from hexane.session.tables import check_title
 
 WHOSE = ("hexane", "apple")
 
@@ -43,55 +41,6 @@ def test_an_op_of_which_the_host_computes_a_part_is_not_on_the_engine(chip):
     (row,) = report.rows
     assert any(row.reason.endswith(reason) for reason in reasons)
     assert row.place == "host" and row.partly and row.advice and not report.fits
-
-
-NOTHING = {
-    "a power of 1": lambda b, x: b.pow(x=x, y=np.float16(1)),
-    "a product with 1": lambda b, x: b.mul(x=x, y=np.float16(1)),
-    "a slice of all": lambda b, x: b.slice_by_index(x=x, begin=(0, 0, 0, 0), end=(1, 8, 4, 4)),
-    "two turns": lambda b, x: b.transpose(x=b.transpose(x=x, perm=(0, 2, 1, 3)), perm=(0, 2, 1, 3)),
-}
-
-
-@pytest.mark.parametrize("nothing", NOTHING.values(), ids=NOTHING)
-@pytest.mark.parametrize("order", ["before", "behind"])
-def test_an_op_of_which_nothing_is_left_is_not_the_host_s(nothing, order):
-    """Beside an op of the host, whose operand or result it passes on: `compile` counts that one alone."""
-    b = GraphBuilder()
-    x = b.input("x", (1, 8, 4, 4), "fp16")
-    y = b.cumsum(x=nothing(b, x), axis=1) if order == "before" else nothing(b, b.cumsum(x=x, axis=1))
-    b.output(y, name="y")
-    counts = hexane.compile(b.graph, "M1").stats()
-    for whose in WHOSE:
-        report = hexane.check(b.graph, "M1", as_=whose)
-        assert [row.op for row in report.rows if row.place == "host"] == ["cumsum"]
-        assert report.totals["host_ops"] + report.casts == sum(counts["host_ops"].values()) == 1
-        assert not report.fits
-
-
-def test_what_an_op_of_the_host_takes_in_is_the_host_s():
-    """A scale in the weights of a convolution that is the host's: work, which the host does."""
-    b = GraphBuilder()
-    x = b.mul(x=b.input("x", (1, 4, 20000, 4), "fp16"), y=np.float16(3), name="scaled")
-    b.output(b.conv(x=x, weight=np.ones((8, 4, 3, 3), np.float16), name="y"))
-    assert not hexane.compile(b.graph, "M1").stats()["tasks"]
-    assert {row.name: row.place for row in hexane.check(b.graph, "M1").rows} == {"scaled": "host", "y": "host"}
-
-
-def test_products_of_an_op_in_two_parts_are_said_to_be():
-    """No op is on the engine as a whole, and all products are: the sentence says why both are so."""
-    rows = [
-        CheckRow(f"y{i}", "linear", "host", "", "APPLE", macs=macs, apple="engine", hexane="host", partly=True)
-        for i, macs in enumerate((64, 0, 64))
-    ]
-    report = CheckReport("M1", "h13", True, tuple(rows))
-    assert report.totals["macs_on_engine"] == 1 and report.totals["engine_ops"] == 0
-    assert report.totals["partly_ops"] == 2
-    said, _ = check_title(report)
-    assert "0 of 3 ops on the engine, 100.0% of the multiply-accumulates" in said
-    assert "(2 ops of the host have products there)" in said
-    apple = CheckReport("M1", "h13", False, tuple(rows))
-    assert apple.totals["macs_on_engine"] == apple.totals["partly_ops"] == 0
 
 
 def test_products_are_counted_where_they_are_summed():
