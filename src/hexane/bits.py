@@ -23,8 +23,8 @@ def in_bf16(array: np.ndarray) -> np.ndarray:
     """Numbers rounded to bfloat16, ties to even, as float32."""
     array = np.asarray(array, np.float32)
     words = array.view(np.uint32)
-    rounded = (words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(array), np.float32(np.nan), rounded.view(np.float32))
+    nearest = (words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(array), np.float32(np.nan), nearest.view(np.float32))
 
 
 def packed_bytes(count: int, bits: int) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.bits import in_bf16
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.parts import Block, Function, Op, Value
@@ -109,8 +110,9 @@ def checked_input(value: Value, content: Any) -> np.ndarray:
     if reason := misfit(array, type_.dtype):
         raise UsageError(f"input {value.name!r} {reason}", hint=f"it is a {value.type}")
     with np.errstate(over="ignore"):
-        fitted = array.astype(type_.carrier, copy=False)
-    fitted = (in_type(fitted, type_) if type_.dtype == "bf16" else fitted).astype(eval_dtype(type_.dtype), copy=False)
+        fitted = array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
+    if type_.dtype == "bf16":
+        return in_bf16(fitted)
     # What reads a state keeps what it read, while the caller's array changes.
     return np.array(fitted) if isinstance(value.type, StateType) else fitted
 

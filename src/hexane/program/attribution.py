@@ -218,7 +218,7 @@ def _without(op: Op, twin: Op, behind: list[Op], makers: Mapping[str, Op]) -> li
     """Ops ``behind`` an op, and in front of it, that its twin does without; none where the two compute other things."""
     if op.blocks or op.inputs.keys() != twin.inputs.keys():
         return []
-    pairs = [(values_of(op.inputs[name]), values_of(taken)) for name, taken in twin.inputs.items()]
+    pairs = [(values_of(op.inputs[name]), values_of(operand)) for name, operand in twin.inputs.items()]
     if any(len(a) != len(b) for a, b in pairs):
         return []
     idle, constants = [*behind], []
@@ -242,9 +242,9 @@ def _without(op: Op, twin: Op, behind: list[Op], makers: Mapping[str, Op]) -> li
 def _same_numbers(ours: Value, theirs: Value) -> bool:
     if ours.constant is None or theirs.constant is None:
         return False
-    mine, wanted = ours.constant.array, theirs.constant.array
+    a, b = ours.constant.array, theirs.constant.array
     with np.errstate(all="ignore"):
-        return np.array_equal(mine.astype(wanted.dtype) if mine.dtype.kind == "f" else mine, wanted)
+        return np.array_equal(a.astype(b.dtype) if a.dtype.kind == "f" else a, b)
 
 
 def _work_elsewhere(
