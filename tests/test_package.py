@@ -35,7 +35,7 @@ def test_nothing_is_loaded_before_an_interrupt_is_caught():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     own = {name for name in out if name.startswith("hexane")}
     assert own == {"hexane", "hexane.cli", "hexane.cli.main", "hexane.later"}
-    assert set(out) - own <= {"__future__", "atexit", "importlib", "importlib._bootstrap", "warnings", "_warnings"}
+    assert {name.partition(".")[0] for name in set(out) - own} <= {"__future__", "atexit", "importlib", "warnings"}
 
 
 def test_the_compiler_needs_no_parser_of_texts():

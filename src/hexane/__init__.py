@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from hexane.later import loaded
-
-TYPE_CHECKING = False
-"""Of ``typing``, whose import alone is a third of the time in which the command line cannot yet catch an interrupt."""
+from hexane.later import TYPE_CHECKING, loaded
 
 if TYPE_CHECKING:
     # isort: off

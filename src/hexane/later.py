@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 
 TYPE_CHECKING = False
+"""As in ``typing``, whose import is a third of the time in which the command line cannot yet catch an interrupt."""
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

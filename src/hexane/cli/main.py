@@ -6,7 +6,8 @@ import atexit
 import os
 import sys
 
-TYPE_CHECKING = False
+from hexane.later import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
