@@ -71,3 +71,18 @@ def test_windows_that_are_no_kernel_stay_pools_on_the_host(kind: str) -> None:
     assert program.stats()["host_ops"] == {kind: 1}
     (reason,) = program.stats()["host_reasons"].values()
     assert "window" in reason
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("pad, place", [((1, 1), "engine"), ((2, 0), "host"), ((0, 2), "host")])
+def test_a_maximum_of_no_element_is_the_hosts(chip, pad, place):
+    """A window that lies in the padding altogether gives -inf; one that touches the map is the engine's."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 6, 5), "fp16")
+    b.output(b.max_pool(x=x, kernel_sizes=[2, 3], strides=[2, 1], pad_type="custom", pad=[*pad, 1, 1], name="y"))
+    inputs = {"x": -1 - np.arange(90, dtype=np.float16).reshape(1, 3, 6, 5)}
+    program = hexane.compile(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == [place]
+    wide = np.pad(inputs["x"], ((0, 0), (0, 0), pad, (1, 1)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (2, 3), (2, 3))[:, :, ::2]
+    np.testing.assert_array_equal(program.run(inputs)["y"], windows.max((4, 5)))
