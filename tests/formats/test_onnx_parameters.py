@@ -66,6 +66,25 @@ def test_ops_that_onnx_defines_by_others_in_every_op_set(opset):
     np.testing.assert_allclose(load(made.SerializeToString()).evaluate({"i0": x})["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [7, 12, 13])
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("Hardmax", {"axis": axis}) for axis in (1, 2, 3)]
+    + [("MaxPool", {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": pad}) for pad in ("SAME_UPPER", "VALID")],
+)
+def test_largest_numbers_with_ties_in_every_op_set(op, attributes, opset):
+    compare(
+        op, [np.random.default_rng(opset).integers(-2, 3, (2, 3, 6, 5)).astype(np.float32)], opset=opset, **attributes
+    )
+
+
+def test_a_window_of_nothing_but_negative_infinity_is_that():
+    """onnxruntime gives the lowest finite number (docs/fuzzing.md)."""
+    x = np.full((1, 1, 2, 2), -np.inf, np.float32)
+    made = model("MaxPool", [x], 12, kernel_shape=[2, 2])
+    np.testing.assert_array_equal(load(made.SerializeToString()).evaluate({"i0": x})["y"], x[..., :1, :1])
+
+
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_transposed_convolution_to_an_output_shape(auto_pad, extra):
