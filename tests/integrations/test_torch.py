@@ -168,3 +168,44 @@ def test_attention_with_a_hidden_row_is_the_engines_whole() -> None:
     truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).numpy()
     assert not truth[:, :, 5].any()
     np.testing.assert_allclose(next(iter(result.values())), truth, atol=0.01)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["norms behind", "norms first"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_encoder_layers_of_pytorch_s_inference_path(first: bool, activation: str) -> None:
+    """``eval`` without derivatives makes one operator of the whole layer."""
+    torch.manual_seed(5)
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 2, 32, batch_first=True, norm_first=first, activation=activation
+    ).eval()  # fmt: skip
+    for weight in layer.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    x = torch.randn(2, 5, 16)
+    padded = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    causal = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    for masks in (
+        {},
+        {"src_mask": causal},
+        {"src_key_padding_mask": padded},
+        {"src_mask": causal, "src_key_padding_mask": padded},
+    ):
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend="hexane")
+        with torch.no_grad(), hexane.torch.backend.collected() as reports:
+            torch.testing.assert_close(compiled(x, **masks), layer(x, **masks), atol=3e-2, rtol=1e-2)
+        assert not [left for report in reports for left in report.left if "fwd" in str(left)]
+        assert sum(part.tasks for report in reports for part in report.parts) > 10
+
+
+def test_attention_of_pytorch_s_inference_path() -> None:
+    torch.manual_seed(6)
+    layer = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    for needs, averaged in ((False, True), (True, True), (True, False)):
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend="hexane")
+        how = {"need_weights": needs, "average_attn_weights": averaged}
+        with torch.no_grad(), hexane.torch.backend.collected() as reports:
+            for mine, theirs in zip(compiled(x, x, x, **how), layer(x, x, x, **how)):
+                torch.testing.assert_close(mine, theirs, atol=5e-3, rtol=5e-3)
+        assert not [left for report in reports for left in report.left if "multi_head" in str(left)]

@@ -32,7 +32,9 @@ def decompositions() -> dict[Any, Any]:
     """PyTorch's decompositions into its core operators, without those that have a translation of their own."""
     from torch._decomp import core_aten_decompositions
 
-    return {op: how for op, how in core_aten_decompositions().items() if _packet(op) not in KEPT}
+    from hexane.frontends.aten.fused import fused
+
+    return {op: how for op, how in core_aten_decompositions().items() if _packet(op) not in KEPT} | fused()
 
 
 def _packet(op: Any) -> str:
