@@ -13,10 +13,12 @@ import pytest
 from hexane.errors import UsageError
 from hexane.formats.strict_json import by_rows, strict_json
 from hexane.graph import Graph, GraphBuilder
+from hexane.numerics.autoscale import rescaled
 from hexane.session.agreement import agreement, agreements, beside_fp16
 from hexane.session.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
 from hexane.session.run import run_network
 from hexane.session.verdict import verdict_of, word_for
+from hexane.studies.trials import relative_error
 from report.networks import command, saved, small
 
 
@@ -347,3 +349,18 @@ def test_json_by_rows_says_what_strict_json_says() -> None:
     text = by_rows(value)
     assert json.loads(text) == json.loads(strict_json(value))
     assert len(text.splitlines()) == 9  # the brackets, one for each entry and element
+
+
+def test_labels_of_another_library_are_compared_as_text() -> None:
+    ours, theirs = np.array(["dog", "owl"]), np.array(["dog", "cat"], object)
+    assert agreement("label", ours, ours.astype(object)).identical
+    assert not agreement("label", ours, theirs).identical
+    assert relative_error({"label": ours, "p": np.ones(2)}, {"label": theirs, "p": np.ones(2)}) == 0
+
+
+def test_a_weight_that_is_infinite_has_no_room_and_is_no_crash() -> None:
+    b = GraphBuilder()
+    weight = np.ones((4, 4, 1, 1), np.float16)
+    weight[0] = np.inf
+    b.output(b.conv(x=b.input("x", (1, 4, 2, 2), "fp16"), weight=weight), name="y")
+    assert len(rescaled(b.graph, {"y": 4}).main.ops) == 1

@@ -79,8 +79,10 @@ def _scale(head: Op, run: tuple[Op, ...], target_bits: int) -> None:
 
 
 def _room(value: Value) -> int:
-    """By how many bits a constant may grow and still be a finite fp16."""
+    """By how many bits a constant may grow and still be a finite fp16; one that is not finite is left as it is."""
     top = float(np.max(np.abs(np.asarray(value.data, np.float64)), initial=0.0))
+    if not np.isfinite(top):
+        return 0
     return floor(log2(LARGEST / top)) if top > 0 else 64
 
 

@@ -69,7 +69,7 @@ def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: Output
     answer = answered(got, expected, question) if question is not None else None
     infinities, nans = nonfinite_counts(got)
     same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == expected.dtype.kind == "f"))
-    if got.dtype.kind in "US" or expected.dtype.kind in "US":
+    if got.dtype.kind in "OUS" or expected.dtype.kind in "OUS":
         return Agreement(name, got.shape, 0, 0, 0, None, None, None, None, 0, same, answer)
     a, b = got.astype(np.float64), expected.astype(np.float64)
     both = np.isfinite(a) & np.isfinite(b)
