@@ -5,14 +5,14 @@ Layers that are alike get tasks that differ in these alone, also where their val
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import fields
 from operator import attrgetter
 from struct import pack
-from typing import Any, TypeVar
+from typing import Any
 
 from hexane.codegen.operations import Mac, Planar
-from hexane.codegen.plan import Buffer, Destination, Dma, Operand, Plan, Space, TaskKernel
+from hexane.codegen.plan import SIDES, Buffer, Dma, Plan, Space, TaskKernel
 from hexane.frozen import replace
 
 NOWHERE = Buffer("", Space.SCRATCH)
@@ -20,8 +20,6 @@ _walk = attrgetter(*[field.name for field in fields(Dma) if field.name != "buffe
 _numbers = attrgetter(*[f"{part}.{field.name}" for part, kind in (("ne", Mac), ("pe", Planar))
                         for field in fields(kind) if field.type == "float"])  # fmt: skip
 _streams = attrgetter(*[field.name for field in fields(TaskKernel) if field.name not in ("data", "source")])
-
-End = TypeVar("End", Operand, Destination)
 
 
 def form_of(plan: Plan) -> Hashable:
@@ -40,9 +38,13 @@ def bare(plan: Plan) -> Plan:
     kernel = plan.kernel
     if kernel is not None:
         kernel = replace(kernel, data=bytes(bool(kernel.data)), source=None if kernel.source is None else NOWHERE)
-    ends: dict[str, Any] = {name: _bare_end(getattr(plan, name)) for name in ("source", "second", "result")}
-    return plan.but(op="", kernel=kernel, **ends)
+    return through(plan, lambda _: NOWHERE, op="", kernel=kernel)
 
 
-def _bare_end(end: End) -> End:
-    return end if end.dma is None else end._replace(dma=replace(end.dma, buffer=NOWHERE))
+def through(plan: Plan, other: Callable[[Buffer], Buffer], **changes: Any) -> Plan:
+    """The task whose walks through DRAM go through other buffers, with more changes."""
+    for side in SIDES:
+        dma = plan.operand(side).dma
+        if dma is not None:
+            plan = plan.on(side, dma=replace(dma, buffer=other(dma.buffer)))
+    return plan.but(**changes)

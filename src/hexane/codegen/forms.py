@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.codegen.bare import through
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.plan import Buffer, Plan, TaskKernel
@@ -59,7 +60,10 @@ def by_form(lower: Lower) -> Lower:
             context.forms[form] = entry
         names = {number: buffer for buffer, number in numbers.items()}
         kernels = {plan.kernel: _own(plan.kernel, names) for plan in entry.plans if plan.kernel is not None}
-        plans = [_named(plan, names, kernels) for plan in entry.plans]
+        plans = [
+            through(plan, lambda buffer: names.get(buffer, buffer), kernel=plan.kernel and kernels[plan.kernel])
+            for plan in entry.plans
+        ]
         return Fragment(context, plans, entry.constants.copy(), entry.scratch.copy())
 
     return once
@@ -121,15 +125,3 @@ def _renamed(value: Any, names: Mapping[Buffer, Buffer]) -> Any:
 def _own(kernel: TaskKernel, names: Mapping[Buffer, Buffer]) -> TaskKernel:
     """A kernel of this fragment's own, since which tasks share one decides where it is stored."""
     return replace(kernel, source=None if kernel.source is None else names.get(kernel.source, kernel.source))
-
-
-def _named(plan: Plan, names: Mapping[Buffer, Buffer], kernels: Mapping[TaskKernel, TaskKernel]) -> Plan:
-    """The task with other buffers and kernels."""
-    changes: dict[str, Any] = {}
-    for side in ("source", "second", "result"):
-        operand = getattr(plan, side)
-        if operand.dma is not None and operand.dma.buffer in names:
-            changes[side] = operand._replace(dma=replace(operand.dma, buffer=names[operand.dma.buffer]))
-    if plan.kernel is not None:
-        changes["kernel"] = kernels[plan.kernel]
-    return plan.but(**changes)
