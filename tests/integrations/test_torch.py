@@ -171,13 +171,12 @@ def test_attention_with_a_hidden_row_is_the_engines_whole() -> None:
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["norms behind", "norms first"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_layers_of_pytorch_s_inference_path(first: bool, activation: str) -> None:
-    """``eval`` without derivatives makes one operator of the whole layer."""
+@pytest.mark.parametrize(("activation", "most"), [("relu", 3e-3), ("gelu", 1.3e-2)])
+def test_encoder_layers_of_pytorch_s_inference_path(first: bool, activation: str, most: float) -> None:
+    """``eval`` without derivatives makes one operator of the whole layer; the engine's table of gelu is off by 6e-3."""
     torch.manual_seed(5)
-    layer = torch.nn.TransformerEncoderLayer(
-        16, 2, 32, batch_first=True, norm_first=first, activation=activation
-    ).eval()  # fmt: skip
+    how = {"batch_first": True, "norm_first": first, "activation": activation}
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, **how).eval()
     for weight in layer.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     x = torch.randn(2, 5, 16)
@@ -192,7 +191,7 @@ def test_encoder_layers_of_pytorch_s_inference_path(first: bool, activation: str
         torch._dynamo.reset()
         compiled = torch.compile(layer, backend="hexane")
         with torch.no_grad(), hexane.torch.backend.collected() as reports:
-            torch.testing.assert_close(compiled(x, **masks), layer(x, **masks), atol=3e-2, rtol=1e-2)
+            torch.testing.assert_close(compiled(x, **masks), layer(x, **masks), atol=most, rtol=0)
         assert not [left for report in reports for left in report.left if "fwd" in str(left)]
         assert sum(part.tasks for report in reports for part in report.parts) > 10
 
@@ -207,5 +206,5 @@ def test_attention_of_pytorch_s_inference_path() -> None:
         how = {"need_weights": needs, "average_attn_weights": averaged}
         with torch.no_grad(), hexane.torch.backend.collected() as reports:
             for mine, theirs in zip(compiled(x, x, x, **how), layer(x, x, x, **how)):
-                torch.testing.assert_close(mine, theirs, atol=5e-3, rtol=5e-3)
+                torch.testing.assert_close(mine, theirs, atol=5e-4, rtol=0)
         assert not [left for report in reports for left in report.left if "multi_head" in str(left)]

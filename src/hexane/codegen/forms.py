@@ -1,9 +1,10 @@
 """Tasks by form: records that differ in the names of buffers alone get theirs worked out once in a compilation.
 
-The layers of a network are few forms again and again, but for their weights: what has weights would gain nothing. A
-function that is marked ``by_form`` is given records without names, and the tasks that it makes get the names
-afterwards: so they cannot depend on what a form leaves out. A form has every field of every record in it, numbers and
-small arrays by their bits, large arrays by their place in memory, where they stay as long as the form is remembered.
+The layers of a network are few forms again and again, but for their weights: attention has none, sums of norms have the
+same small ones, and what has weights of its own would gain nothing. A function that is marked ``by_form`` is given
+records without names, and the tasks that it makes get the names afterwards: so they cannot depend on what a form leaves
+out. A form has every field of every record in it, numbers and small arrays by their bits, large arrays by their place
+in memory, where they stay as long as the form is remembered.
 """
 
 from __future__ import annotations

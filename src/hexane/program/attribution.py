@@ -52,11 +52,12 @@ def visible_ops(graph: Graph) -> list[Op]:
 
 def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     """First result's name -> where the op is computed; ops that are computed while compiling are left out."""
-    ops, compiled, ways = visible_ops(graph), _compiled(segments), Ways.of(graph, segments)
+    ops, compiled = visible_ops(graph), _compiled(segments)
+    makers = makers_of(segments)
+    ways = Ways.of(graph, ops, makers)
     stands_for = stand_ins(ops, compiled)
     stands_for.update(_work_elsewhere(ops, ways, compiled, stands_for))
     places = {name: compiled[other] for name, other in stands_for.items()}
-    makers = ways.makers
     inferred = {label for part in segments for label, mark in part.evidence.items() if mark == Evidence.INFERRED}
     doubted = {op for name, op in makers.items() if name in compiled and compiled[name].label in inferred}
     host_names = {name for name, place in compiled.items() if segments[place.segment].kind == HOST}
@@ -85,6 +86,12 @@ def _compiled(segments: Sequence[Segment]) -> dict[str, OpPlace]:
     }
 
 
+def makers_of(segments: Sequence[Segment]) -> dict[str, Op]:
+    """The ops of the compiled program by the names of their results."""
+    parts = (segment.source or segment.graph for segment in segments)
+    return {value.name: op for part in parts if part is not None for op in part.main.ops for value in op.outputs}
+
+
 class Ways:
     """The ops of the compiled program that make a value from values that the network has itself.
 
@@ -96,11 +103,9 @@ class Ways:
         self.makers, self.names = makers, names
 
     @classmethod
-    def of(cls, graph: Graph, segments: Sequence[Segment]) -> Ways:
-        """Through the program that a network became."""
-        parts = (segment.source or segment.graph for segment in segments)
-        makers = {value.name: op for part in parts if part for op in part.main.ops for value in op.outputs}
-        return cls(makers, {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs))
+    def of(cls, graph: Graph, ops: Sequence[Op], makers: Mapping[str, Op]) -> Ways:
+        """Through the program that a network with these visible ops became."""
+        return cls(makers, {value.name for op in ops for value in op.outputs} | set(graph.inputs))
 
     def _before(self, op: Op) -> Iterator[Op]:
         """The ops right before one, those of its last operand first."""
@@ -133,7 +138,8 @@ def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
     stands_for = stand_ins(ops, compiled)
     counted = {op: count for op in ops if op.outputs[0].name in stands_for and (count := macs_of(op))}
     if len(segments) > 1:
-        stands_for.update(_work_elsewhere(list(counted), Ways.of(graph, segments), compiled, stands_for))
+        ways = Ways.of(graph, ops, makers_of(segments))
+        stands_for.update(_work_elsewhere(list(counted), ways, compiled, stands_for))
     counts = [0] * len(segments)
     for op, count in counted.items():
         counts[compiled[stands_for[op.outputs[0].name]].segment] += count

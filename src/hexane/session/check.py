@@ -20,7 +20,7 @@ from hexane.isa.numbers import LARGEST_HALF
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
-from hexane.program.attribution import OpPlace, Ways, idle_ops, places_of, share_on_engine, visible_ops
+from hexane.program.attribution import OpPlace, idle_ops, makers_of, places_of, share_on_engine, visible_ops
 from hexane.restrictions.advice import INTEGER_SUMS, OF_INTEGER_SUMS, answer_to
 from hexane.restrictions.bounds import large_constant
 from hexane.restrictions.numbers import NO_NAN
@@ -273,18 +273,21 @@ def _report(
     nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
     ops, idle = visible_ops(graph), frozenset[str]()
     if program is not None:
-        idle = idle_ops(ops, Ways.of(graph, program.segments).makers)
+        idle = idle_ops(ops, makers_of(program.segments))
     own = {value.name for op in ops for value in op.outputs}
     for op in ops:
-        task = None if op.outputs[0].name in idle else tasks.get(op.outputs[0].name)
-        ours = IDLE if op.outputs[0].name in idle else None if program is None else _as_compiled(op, task, program, own)
-        row = _row(op, apple[op.outputs[0].name], ours, compiled)
+        name, task = op.outputs[0].name, None
+        ours = IDLE if name in idle else None
+        if ours is None and program is not None:
+            task = tasks.get(name)
+            ours = _as_compiled(op, task, program, own)
+        row = _row(op, apple[name], ours, compiled)
         row = replace(row, partly=task is not None and task.held_back is not None)
         if ENGINE in (row.apple, row.hexane):
             row = replace(row, keeps_to=_keeps_to(op, row.hexane == ENGINE))
         if op in updates:
             row = replace(row, op="coreml_update_state")
-        node, kind = nodes.get(op.outputs[0].name, (op.name if op.name != op.outputs[0].name else "", ""))
+        node, kind = nodes.get(name, (op.name if op.name != name else "", ""))
         row = replace(row, remarks=remarks_by_op.get(op, ()), node=node or "", node_type=kind)
         if row.advice and kind in INTEGER_SUMS:
             row = replace(row, advice=OF_INTEGER_SUMS)

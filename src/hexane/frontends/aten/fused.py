@@ -62,11 +62,8 @@ def _with_weights(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
 def _encoder_layer(arguments: Arguments) -> torch.Tensor:
     """``_transformer_encoder_layer_fwd``: attention and two linear layers, each with its norm and residual."""
 
-    def first(x: torch.Tensor) -> torch.Tensor:
-        return layer_norm(x, (arguments.embed_dim,), arguments.norm_weight_1, arguments.norm_bias_1, arguments.eps)
-
-    def second(x: torch.Tensor) -> torch.Tensor:
-        return layer_norm(x, (arguments.embed_dim,), arguments.norm_weight_2, arguments.norm_bias_2, arguments.eps)
+    def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return layer_norm(x, (arguments.embed_dim,), weight, bias, arguments.eps)
 
     def attended(x: torch.Tensor) -> Any:
         return _attention((x, x, x), arguments, arguments.num_heads)[0]
@@ -75,8 +72,10 @@ def _encoder_layer(arguments: Arguments) -> torch.Tensor:
         inner = linear(x, arguments.ffn_weight_1, arguments.ffn_bias_1)
         return linear(gelu(inner) if arguments.use_gelu else relu(inner), arguments.ffn_weight_2, arguments.ffn_bias_2)
 
+    first = arguments.norm_weight_1, arguments.norm_bias_1
+    second = arguments.norm_weight_2, arguments.norm_bias_2
     if arguments.norm_first:
-        x = arguments.src + attended(first(arguments.src))
-        return x + fed_forward(second(x))
-    x = first(arguments.src + attended(arguments.src))
-    return second(x + fed_forward(x))
+        x = arguments.src + attended(normed(arguments.src, *first))
+        return x + fed_forward(normed(x, *second))
+    x = normed(arguments.src + attended(arguments.src), *first)
+    return normed(x + fed_forward(x), *second)
