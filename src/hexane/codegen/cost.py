@@ -5,7 +5,6 @@ The word is an estimate for the scheduler; execution does not need it.
 
 from __future__ import annotations
 
-from hexane.codegen.geometry import patch_count
 from hexane.codegen.operands import Extents, bursts, read_extents, result_of
 from hexane.codegen.operations import NeOp, PeKind
 from hexane.codegen.plan import Dma, Plan
@@ -81,15 +80,11 @@ def engine_ns(plan: Plan) -> float:
         if plan.out_trans and plan.unicast == plan.hout == 1 and not plan.shape[2]:
             time = max(time, channels * NE_TURNED_NS)
         if plan.table and plan.source.dma is None:
-            lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
-            patches = patch_count(plan.wout, plan.hout, plan.shape[2])
             each = NE_PIXEL_NS if plan.shape[2] else NE_ROW_NS
-            time = max(time, lanes * patches * NE_TABLE_PATCH_NS, channels * patches * each)
+            time = max(time, plan.lanes * plan.patches * NE_TABLE_PATCH_NS, channels * plan.patches * each)
         return time
     if plan.kernel is not None and (plan.kernel.data or plan.kernel.source is not None):
-        lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
-        patches = patch_count(plan.wout, plan.hout, plan.shape[2])
-        return 1000 * patches * lanes * plan.c * plan.window.taps * plan.groups / COEFFICIENTS_PER_US
+        return 1000 * plan.patches * plan.lanes * plan.c * plan.window.taps * plan.groups / COEFFICIENTS_PER_US
     return 0.0
 
 

@@ -183,9 +183,8 @@ def result_buffer(plan: Plan, end: TaskOperand) -> int:
     Source: docs/reference/engine-h13.md 7.5; of a planar task INFERRED.
     """
     extents = end.extents
-    patch = 1 << (plan.patch[1] if plan.unit == "PE" else plan.shape[2])
     row = align(min(extents.w, 128) * end.element, UNIT) * extents.c * extents.d
-    return min(extents.h, 2 * patch) * row
+    return min(extents.h, 2 * plan.patch_rows) * row
 
 
 def elements(end: TaskOperand) -> int:

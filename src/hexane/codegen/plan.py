@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from hexane.chips import Evidence
+from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import (
     MAC_CONV,
     NE_TASK,
@@ -34,6 +35,7 @@ from hexane.codegen.operations import (
 )
 from hexane.frozen import dict_init, replace, slot_init
 from hexane.isa import channels
+from hexane.rounding import ceil_div
 
 SOURCE, SECOND, RESULT = SIDES = ("source", "source2", "result")
 """The sides of a task."""
@@ -299,6 +301,21 @@ class Plan:
     def columns(self) -> int:
         """Of the result."""
         return self.wout * self.window.ox
+
+    @property
+    def lanes(self) -> int:
+        """Output channels of a core."""
+        return ceil_div(self.cout, 1 << self.cores_log2)
+
+    @property
+    def patches(self) -> int:
+        """Of the neural cores, in the result."""
+        return patch_count(self.wout, self.hout, self.shape[2])
+
+    @property
+    def patch_rows(self) -> int:
+        """Height of a patch of either unit; tiles are multiples of it."""
+        return 1 << (self.patch[1] if self.unit == "PE" else self.shape[2])
 
     def inferred(self, note: str) -> Plan:
         """The same task, no example of which is Apple's; ``note`` says what of it, if nothing does yet."""

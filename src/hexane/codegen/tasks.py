@@ -29,7 +29,7 @@ from hexane.codegen.operands import Extents, bursts, result_of, source_rows
 from hexane.codegen.operations import MAC_COPY, MAC_COPY_BYTES, NO_KERNEL, After, Element, NeOp, SourceType
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
-from hexane.rounding import align, ceil_div
+from hexane.rounding import align
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -61,10 +61,6 @@ def copy_plan(
     if element is not Element.FP16:
         plan = plan.reading(element=element).but(ne=MAC_COPY_BYTES, kernel_format=NO_KERNEL)
     return plan.but(ocg=group) if group else plan
-
-
-def lanes_of(plan: Plan) -> int:
-    return ceil_div(plan.cout, 1 << plan.cores_log2)
 
 
 def burst_bytes(plan: Plan, *, alone: bool = False) -> int:
@@ -107,7 +103,7 @@ def choose_shape(target: Target, plan: Plan, *, weighted: bool = False) -> Plan:
         interleaved = plan.result.transfer is not None and plan.result.transfer.interleave > 1
         return plan.but(shape=transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved))
     per_output = (plan.unicast or plan.c) * plan.window.taps
-    coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
+    coefficients = max(2, plan.lanes) * per_output * plan.groups
     narrow = plan.source.element is Element.UINT8 and plan.result.element is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
     fat_tile, stack = plan.fat_tile, plan.stack_log2
@@ -352,5 +348,4 @@ def fit_pe(target: Target, plan: Plan) -> Plan:
 
 def patch_row(plan: Plan) -> int:
     """Tile height of a resident copy of one-pixel columns: one patch row (§13, reductions over H)."""
-    rows = 1 << plan.shape[2]
-    return rows if plan.hout % rows == 0 else plan.hout
+    return plan.patch_rows if plan.hout % plan.patch_rows == 0 else plan.hout

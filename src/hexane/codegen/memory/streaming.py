@@ -65,12 +65,7 @@ def lowest_tile(plan: Plan) -> int:
         return plan.tile
     if plan.unit == "NE" and plan.ne.op is NeOp.MAXIMUM:
         return plan.tile
-    return min(plan.tile, step(plan))
-
-
-def step(plan: Plan) -> int:
-    """Rows that tiles are multiples of."""
-    return 1 << (plan.patch[1] if plan.unit == "PE" else plan.shape[2])
+    return min(plan.tile, plan.patch_rows)
 
 
 def replace_tile(plan: Plan, tile: int) -> Plan:
@@ -92,11 +87,11 @@ def fit(plan: Plan, ends: Sequence[TaskOperand], arena: Arena, *, whole: bool = 
         return Fit(plan.tile, bases)
     if whole or lowest_tile(plan) == plan.tile:
         return None
-    low, high = 1, (plan.tile - 1) // step(plan)
+    low, high = 1, (plan.tile - 1) // plan.patch_rows
     best = None
     while low <= high:
         middle = (low + high) // 2
-        tile = middle * step(plan)
+        tile = middle * plan.patch_rows
         bases = _bases(replace_tile(plan, tile), ends, arena, index)
         if bases is None:
             high = middle - 1

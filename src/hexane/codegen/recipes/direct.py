@@ -73,12 +73,11 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> Pl
     result_row = plan.result.region.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
     if plan.result.region.base + plan.h * result_row <= target.limits.l2_bytes:
         return plan
-    patch = 1 << plan.patch[1]
     regions = (plan.source.region, plan.second.region)
     fixed = sum(rows * region.row for region, (moves, rows) in zip(regions, operands) if not moves)
     moving = sum(region.row for region, (moves, _) in zip(regions, operands) if moves)
-    room = target.limits.l2_bytes - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
-    tile = room // moving // patch * patch if moving and room > 0 else plan.h if room > 0 else 0
+    room = target.limits.l2_bytes - fixed - 2 * plan.patch_rows * result_row - l2.BANKS * l2.UNIT
+    tile = room // moving // plan.patch_rows * plan.patch_rows if moving and room > 0 else plan.h if room > 0 else 0
     if tile <= 0:
         raise UnsupportedError(
             f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's L2 buffer", code=Reason.MEMORY
@@ -86,9 +85,7 @@ def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> Pl
     plan = plan.but(tile=min(tile, plan.h))
     sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]
     base = l2.second_operand_base(sizes[0])
-    plan = plan.against(region=replace(plan.second.region, base=base)).writing(
-        region=replace(plan.result.region, base=base + sizes[1])
-    )
+    plan = plan.against(region=plan.second.region.at(base)).writing(region=plan.result.region.at(base + sizes[1]))
     return plan.inferred("tile height of a planar task")
 
 
@@ -130,7 +127,6 @@ def _constant_rows(fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray,
     plan = tasks.streams_out(fragment.target, plan, end)
     plan = _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
     if operation.kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
-        plan = plan.against(broadcast=(Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE))
         plan = plan.inferred("one constant per channel of a map")
     if axis == "h":
         plan = plan.inferred("a constant per row")

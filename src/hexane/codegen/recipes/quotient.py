@@ -185,7 +185,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     product = unary.set_table(product, "exp2")
     product = product.writing(dma=out.dma()).but(shape=(1, 1, largest))
     if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
-        coefficients = max(2, tasks.lanes_of(product)) * product.c
+        coefficients = max(2, product.lanes) * product.c
         total = tasks.burst_bytes(product, alone=True)
         product = product.but(shape=work_shape(context.target, (a.w, a.h), coefficients, total))
     product = tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)

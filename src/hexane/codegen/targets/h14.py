@@ -6,7 +6,6 @@ from hexane.codegen import encode
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import DMA_BYTES_PER_US, NE_TABLE_PATCH_NS, PE_VALUE_NS, dma_bytes
 from hexane.codegen.encode import Fields
-from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import After, ResultType, SourceType
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.packed import Packed, Turn
@@ -75,13 +74,12 @@ class H14(Packed):
             engine = plan.c * plan.groups * plan.w * PE_VALUE_NS / 1000
             return int(max(dma_bytes(plan) / DMA_BYTES_PER_US, engine))
         if plan.out_trans and plan.unicast and plan.source.dma is None:
-            patches = patch_count(plan.wout, plan.hout, plan.shape[2])
-            return max(super().duration(plan), int(plan.c * patches * plan.unicast * TURNED_PATCH_NS / 1000))
+            return max(super().duration(plan), int(plan.c * plan.patches * plan.unicast * TURNED_PATCH_NS / 1000))
         single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.ne.ones
         if not single or plan.streams_in:
             return super().duration(plan)
         rate = NE_TABLE_PATCH_NS if plan.table else ONE_CORE_PATCH_NS
-        return max(super().duration(plan), int(patch_count(plan.wout, plan.hout, plan.shape[2]) * rate / 1000))
+        return max(super().duration(plan), int(plan.patches * rate / 1000))
 
     def destination(self, plan: Plan, values: Fields) -> None:
         super().destination(plan, values)

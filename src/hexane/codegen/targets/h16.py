@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from hexane.codegen.encode import Fields
-from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import Element, NeOp
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
 from hexane.frozen import replace
-from hexane.rounding import ceil_div
 
 ROOT_PATCH_NS = 9.33
 """M4: a patch of a table of shifted values, per output of a core (rsqrt of 256x256 to 1024x1024: 9.28 to 9.40)."""
@@ -64,5 +62,4 @@ class H16G(H16):
         time = super().duration(plan)
         if not (plan.table and plan.unicast and plan.ne.op is NeOp.SUM):
             return time
-        lanes = ceil_div(plan.cout, 1 << plan.cores_log2)
-        return max(time, int(lanes * patch_count(plan.wout, plan.hout, plan.shape[2]) * ROOT_PATCH_NS / 1000))
+        return max(time, int(plan.lanes * plan.patches * ROOT_PATCH_NS / 1000))
