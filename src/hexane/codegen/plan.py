@@ -81,14 +81,7 @@ class Dma:
     def moved(self, by: int) -> Dma:
         """The same walk, ``by`` bytes further."""
         return Dma(
-            self.buffer,
-            self.offset + by,
-            self.row,
-            self.plane,
-            self.depth,
-            self.group,
-            self.element,
-            self.interleave,
+            self.buffer, self.offset + by, self.row, self.plane, self.depth, self.group, self.element, self.interleave
         )
 
 

@@ -328,8 +328,7 @@ def fit_pe(target: Target, plan: Plan) -> Plan:
         return plan
     if reduction:
         raise UnsupportedError(
-            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's L2 buffer",
-            code=Reason.MEMORY,
+            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's L2 buffer", code=Reason.MEMORY
         )
     room = target.limits.l2_bytes - low - 0x40 - 2 * patch * result_row
     tile = room // sum(rows) // patch * patch

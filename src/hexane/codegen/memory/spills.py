@@ -150,7 +150,4 @@ def _again(plans: Sequence[Plan]) -> list[Spill]:
                 row = (plan.op + end.dma.buffer.name, end.dma.offset)
                 constants += elements(end) * end.element if row in rows else 0
                 rows.add(row)
-    return [
-        Spill("kernels", 0, kernels, Cause.KERNELS),
-        Spill("constants", 0, constants, Cause.CONSTANTS),
-    ]
+    return [Spill("kernels", 0, kernels, Cause.KERNELS), Spill("constants", 0, constants, Cause.CONSTANTS)]

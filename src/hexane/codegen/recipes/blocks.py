@@ -210,11 +210,9 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
         first = fragment.send(first, end)
         return
     channel = l2.channel_stride(first.w)
-    fits = (
-        first.h * first.c * channel + _result_bytes(first) <= fragment.limits.l2_bytes
-        and len({p.small_source for p in plans}) == 1
-    )
-    if not fits:
+    result = first.hout * first.cout * l2.channel_stride(min(first.wout, 128))
+    fits = first.h * first.c * channel + result <= fragment.limits.l2_bytes
+    if not fits or len({p.small_source for p in plans}) > 1:
         for plan in plans:
             plan, end = tasks.ne_source(fragment.target, plan, 0)
             fragment.send(plan, end)
@@ -230,10 +228,6 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
         plan = tasks.resident(plan, region)
         plan = plan.sending(end).but(holds=i < len(plans) - 1)
         fragment.add(plan)
-
-
-def _result_bytes(plan: Plan) -> int:
-    return plan.hout * plan.cout * l2.channel_stride(min(plan.wout, 128))
 
 
 def dense_block(

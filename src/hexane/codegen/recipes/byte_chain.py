@@ -57,8 +57,7 @@ def byte_chain(ops: Sequence[Op], context: Context) -> Fragment:
             stays["source"], region = before
             plan = tasks.resident(plan.reading(dma=None), region, After.FOLLOWS_NE if i > 1 else After.NOTHING)
             plan = plan.but(
-                shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16,
-                power_category=IN_BYTES if i < last else 0,
+                shape=BYTES_TO_BYTES if i < last else BYTES_TO_FP16, power_category=IN_BYTES if i < last else 0
             )
         if i < last:
             region = _kept(plan, plans[i + 1], BYTES_TO_BYTES if i + 1 < last else BYTES_TO_FP16)

@@ -181,15 +181,12 @@ class ChainWork:
             return matrix
         if matrix.rows is None:
             later = [run[0] for run in self.readers(value) if run[0].type not in PRODUCTS]
-            sums = bool(later) and later[0].type == "add"
-            if sums and self._norm_reads(later[0].output):
+            sums = self.readers(later[0].output) if later and later[0].type == "add" else []
+            if any(run[0].type == "layer_norm" for run in sums):
                 return self._turn(matrix, keep=True)
             if later and later[0].type != "layer_norm":
                 self._bring(matrix)
         return self._turn(matrix, keep=False)
-
-    def _norm_reads(self, value: Value) -> bool:
-        return any(run[0].type == "layer_norm" for run in self.readers(value))
 
     def _bring(self, matrix: ChainMatrix) -> None:
         """The rows into L2 as a map of one channel, by one core."""
@@ -373,15 +370,7 @@ class ChainWork:
         scale = scale.against(region=Region(0, line, line, line))
         self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
 
-    def _write(
-        self,
-        plan: Plan,
-        value: Value,
-        out: ChainMatrix,
-        view: MatrixView,
-        pitch: int,
-        **stays: Use,
-    ) -> None:
+    def _write(self, plan: Plan, value: Value, out: ChainMatrix, view: MatrixView, pitch: int, **stays: Use) -> None:
         """A task that writes rows: to DRAM, or to a place of its own; ``over`` names the operand in whose place."""
         m, k = out.m, out.k
         over = stays.pop("over", None)

@@ -185,11 +185,7 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment:
         return against_small(fragment, op, a, b, out, relu)
     if b.shape == out.shape:
         return _resident_first(fragment, op, a, b, out, relu)
-    return _both_resident(fragment, op, a, b, out, relu)
-
-
-def _both_resident(fragment: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
-    """Both operands broadcast: the first is widened through scratch, then meets the second as usual."""
+    # both operands broadcast: the first is widened through scratch, then meets the second as usual
     return broadcast(op, widened(fragment, a, out), b, out, relu, fragment)
 
 
@@ -199,12 +195,7 @@ def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
     images = [wide] if small.n == out.n else [wide.image(n) for n in range(out.n)]
     for to in images:
         axes = broadcast_axes(small, to)
-        widen(
-            fragment,
-            Plan(pe=COPY, w=to.w, h=to.h, c=to.c, groups=to.n, source=Operand(broadcast=axes)),
-            small,
-            to,
-        )
+        widen(fragment, Plan(pe=COPY, w=to.w, h=to.h, c=to.c, groups=to.n, source=Operand(broadcast=axes)), small, to)
     return wide
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hexane.codegen import encode
-from hexane.codegen.choices import Choices
 from hexane.codegen.cost import DMA_BYTES_PER_US, NE_TABLE_PATCH_NS, PE_VALUE_NS, dma_bytes
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import After, ResultType, SourceType
+from hexane.codegen.operations import After
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.packed import Packed, Turn
+from hexane.codegen.targets.packed import CHOICES, Packed, Turn
+from hexane.frozen import replace
 
 ONE_CORE_PATCH_NS = 10.5
 """Of a copy: 256 x 64 takes 1 us, 256 x 256 takes 5."""
@@ -46,20 +46,7 @@ class H14(Packed):
             "two_products",
         }
     )
-    choices = Choices(
-        small_area=64,
-        small_patch=True,
-        shared_inputs=True,
-        narrow_copies=True,
-        copy_weight=36,
-        folds_products=False,
-        follows_closely=True,
-        turned_quotients=False,
-        steps_kernels=True,
-        mask_elements=16,
-        holds_two_patches=True,
-        alone_side_by_side=False,
-    )
+    choices = replace(CHOICES, copy_weight=36, alone_side_by_side=False)
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)
@@ -87,9 +74,5 @@ class H14(Packed):
 
     def l2(self, plan: Plan, turn: Turn, values: Fields) -> None:
         super().l2(plan, turn, values)
-        if plan.source.type is SourceType.RESIDENT and plan.second.dma is None:
-            values["L2.SourceCfg.DMAFmt"] = 0
-        if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
-            values["L2.ResultCfg.DMAFmt"] = 0
         if After.FOLLOWS_NE in plan.second.besides:
             values["L2.SourceCfg.Src2Dependent"] = "follows_ne"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hexane.codegen.encode import Fields
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.later import CHOICES, Later
+from hexane.codegen.targets.later import Later
 from hexane.frozen import replace
 
 FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
@@ -13,7 +13,7 @@ FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
 class H15(Later):
     name = generation = "h15"
     idle_unicast = 1
-    choices = replace(CHOICES, weighs_pairs=True)
+    choices = replace(Later.choices, weighs_pairs=True)
     examples = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
 
     def common(self, plan: Plan, values: Fields) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hexane.codegen.encode import Fields
 from hexane.codegen.operations import Element, NeOp
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.later import CHOICES, Later
+from hexane.codegen.targets.later import Later
 from hexane.frozen import replace
 
 ROOT_PATCH_NS = 9.33
@@ -31,14 +31,9 @@ class H16(Later):
     )
     marks_slow_tables = False
     choices = replace(
-        CHOICES,
-        fat_tiles=True,
-        stacks_units=True,
-        plain_columns=True,
-        rows_as_channels=True,
-        ring_of_sums=True,
+        Later.choices, fat_tiles=True, stacks_units=True, plain_columns=True, rows_as_channels=True, ring_of_sums=True,
         whole_powers=True,
-    )
+    )  # fmt: skip
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)

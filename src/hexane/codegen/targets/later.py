@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from hexane.codegen.choices import Choices
 from hexane.codegen.cost import PE_PIXEL_ONE_NS, dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, Fields
-from hexane.codegen.operations import After, Hint, PeKind, ReadHint, ResultType, SourceType, WriteHint
+from hexane.codegen.operations import After, Hint, PeKind, ReadHint, SourceType, WriteHint
 from hexane.codegen.plan import Plan
-from hexane.codegen.targets.packed import Packed, Turn
+from hexane.codegen.targets.packed import CHOICES, Packed, Turn
+from hexane.frozen import replace
 
 READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
 WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
 RESULTS = After.NE_RESULT | After.PE_RESULT
 FOLLOWS = After.FOLLOWS_NE | After.FOLLOWS_PE
-
-
-CHOICES = Choices(
-    small_area=64,
-    small_patch=True,
-    shared_inputs=True,
-    narrow_copies=True,
-    copy_weight=31,
-    folds_products=False,
-    direct_operands=True,
-    turned_quotients=False,
-    follows_closely=True,
-    plain_pixel_copies=True,
-    steps_kernels=True,
-    mask_elements=16,
-    holds_two_patches=True,
-)
 
 
 class Later(Packed):
@@ -50,16 +33,12 @@ class Later(Packed):
             values["Common.GroupConvCfg.UnicastCin"] = self.idle_unicast
 
     idle_unicast = 0
-    choices = CHOICES
+    choices = replace(CHOICES, copy_weight=31, direct_operands=True, plain_pixel_copies=True)
 
     def l2(self, plan: Plan, turn: Turn, values: Fields) -> None:
         del values["L2.SourceCfg.Src2Dma"]
         super().l2(plan, turn, values)
         resident = plan.source.type is SourceType.RESIDENT
-        if resident and plan.second.dma is None:
-            values["L2.SourceCfg.DMAFmt"] = 0
-        if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
-            values["L2.ResultCfg.DMAFmt"] = 0
         second = plan.pe.operands == 2
         if plan.second.dma is not None:
             values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hexane.codegen import encode
+from hexane.codegen.choices import Choices
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import Element, Hint, ReadHint, WriteHint
+from hexane.codegen.operations import Element, Hint, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Dma, Plan
 from hexane.codegen.targets.base import Places, Target
 from hexane.codegen.targets.h13 import SLOW_TABLES, form
@@ -20,6 +21,10 @@ from hexane.isa.roles import roles_of
 from hexane.kernels.layout import TABLE_BYTES
 
 SLOW = 0xFFD800
+CHOICES = Choices(
+    small_area=64, small_patch=True, shared_inputs=True, narrow_copies=True, folds_products=False, follows_closely=True,
+    turned_quotients=False, steps_kernels=True, mask_elements=16, holds_two_patches=True,
+)  # fmt: skip
 
 
 class Turn(NamedTuple):
@@ -103,6 +108,10 @@ class Packed(Target):
         if turn.planar_alone:
             for name in ("AliasConvSrc", "AliasConvRslt"):
                 values[f"L2.SourceCfg.{name}"] = values[f"L2.ResultCfg.{name}"] = 0
+        if plan.source.type is SourceType.RESIDENT and plan.second.dma is None:
+            values["L2.SourceCfg.DMAFmt"] = 0
+        if plan.unit == "PE" and plan.result.type is ResultType.STAYS:
+            values["L2.ResultCfg.DMAFmt"] = 0
 
     def sources(self, plan: Plan, values: Fields) -> None:
         if plan.source.transfer is not None:
