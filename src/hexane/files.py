@@ -75,7 +75,7 @@ def read_json(path: Path, what: str = "an answer", form: str = "JSON", hint: str
 
 
 @contextmanager
-def plain_errors(path: Path, what: str = "cannot be written") -> Iterator[None]:
+def plain_errors(path: Path | str, what: str = "cannot be written") -> Iterator[None]:
     """OSError as UsageError with the path and, for a full disk, what to do."""
     try:
         yield
@@ -159,15 +159,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if not name or "\0" in name:
         raise UsageError(f"{name!r} is no name for a file")
     target = Path(os.path.realpath(name))
-    try:
+    with plain_errors(name):
         if target.exists() and not (target.is_file() or target.is_dir()):
             with open(target, "wb") as file:
                 yield file
         else:
             yield from _replacing(target)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"cannot write the file ({reason})", where=name, hint=_way_out(error)) from None
 
 
 def _replacing(target: Path) -> Iterator[BinaryIO]:

@@ -90,7 +90,7 @@ def command(
 
     decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
     beginning = _tokens(folder, prompt, ids)
-    lengths = _contexts(context, decoder)
+    lengths = [decoder.context_for(USUAL_CONTEXT)] if context is None else _numbers(context, "--context")
     targets = chips.parse_list(chip)
     plans = [decoder.plan(target.name, length, beginning) for target in targets for length in lengths]
     decoder = decoder.with_scale(plans[0].scale if scale == "auto" else _number(scale))
@@ -218,10 +218,6 @@ def _print_errors(errors: tuple[LayerError, ...]) -> None:
 
 def _rate(rate: Any) -> str:
     return f"{rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g})"
-
-
-def _contexts(text: str | None, decoder: Decoder) -> list[int]:
-    return [decoder.context_for(USUAL_CONTEXT)] if text is None else _numbers(text, "--context")
 
 
 def _tokens(folder: Path, prompt: str | None, ids: str | None) -> list[int] | None:

@@ -357,14 +357,10 @@ def _decoded(logical: np.ndarray) -> np.ndarray:
 def _as_stored(values: np.ndarray, result: TaskResult) -> np.ndarray:
     """The result's elements as they lie in memory: number format, and channels along W where it is transposed."""
     if result.dtype == np.float16:
-        raw = np.asarray(values, np.float16).view(np.uint16) if values.flags.c_contiguous else _bits(values)
+        raw = np.ascontiguousarray(values, np.float16).view(np.uint16)
     else:
         raw = to_bytes(values, result.dtype.name).view(np.uint8)
     return raw.swapaxes(2, 4) if result.transposed else raw
-
-
-def _bits(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values).view(np.uint16)
 
 
 # ---- what a reader sees ---------------------------------------------------------------------------------------------

@@ -284,7 +284,8 @@ def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
 
     def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
         """A sum that met its limit rests on the order of the terms."""
-        return Events(("sum-order",) if _has_infinity(values) else ())
+        infinite = (values.view(np.uint16) & 0x7FFF) == 0x7C00
+        return Events(("sum-order",) if infinite.any() else ())
 
     def observed(operands: Operands) -> tuple[np.ndarray, Events]:
         """The sums once: what follows them is a function of their halves."""
@@ -394,10 +395,6 @@ def _sum_rests_on(
 def _of_integers(layout: KernelLayout, scale: float) -> bool:
     """True where products are formed with integers and the sums are scaled; +1 and -1 without a scale are masks."""
     return layout.dtype == "int8" and (layout.scales or scale != 1.0)
-
-
-def _has_infinity(values: np.ndarray) -> bool:
-    return bool(((values.view(np.uint16) & 0x7FFF) == 0x7C00).any())
 
 
 def _weights(kernel: KernelStreams | None) -> tuple[np.ndarray, np.ndarray | None]:

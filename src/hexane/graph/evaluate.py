@@ -193,7 +193,7 @@ class Evaluation:
             spec = spec_of(op)
             if spec.evaluate is None:
                 raise UnsupportedError(f"{op.type} has no reference evaluation")
-            if self.doubtful or any(not _is_bounded(value) for value in op.outputs):
+            if self.doubtful or any(isinstance(v.type, TensorType) and not v.type.is_static for v in op.outputs):
                 self._check_size(op, spec)
             if spec.special:
                 results = spec.evaluate(self, op)
@@ -250,10 +250,6 @@ class Evaluation:
                 arrays = [plain(np.asarray(array), param.kind, param.name) for array in arrays]
             values_by_name[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]
         return values_by_name
-
-
-def _is_bounded(value: Value) -> bool:
-    return not isinstance(value.type, TensorType) or value.type.is_static
 
 
 def _last_uses(block: Block) -> dict[Op, list[Value]]:

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from hexane.errors import GraphError, HexaneError, UnsupportedError
+from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.effects import touched
 from hexane.graph.formulas import Formula, apply, zeros
@@ -20,6 +20,7 @@ from hexane.graph.ir import Graph
 from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import OpSpec, spec_of, values_of
 from hexane.graph.types import FLOATS, TensorType
+from hexane.graph.verify import placed_errors
 
 
 def grad(graph: Graph, *, of: str, wrt: Sequence[str], checkpoint: Iterable[str] = ()) -> Graph:
@@ -208,12 +209,8 @@ class _Sweep:
         self._give(result, seed)
         for op in reversed(self.forward):
             if any(v in self.reached for v in op.outputs) and any(v in self.active for v in op.outputs):
-                try:
+                with placed_errors(op):
                     self._back(op)
-                except HexaneError as error:
-                    if error.where:
-                        raise
-                    raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
 
     def gradient(self, source: Value) -> Formula:
         """The sum of what arrived at a value; zeros when ``of`` does not depend on it."""

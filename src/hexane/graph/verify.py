@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from hexane.errors import GraphError, UnsupportedError
+from hexane.errors import GraphError, HexaneError, UnsupportedError
 from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import is_known, opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
@@ -72,7 +72,7 @@ def placed_errors(op: Op) -> Iterator[None]:
     """Errors of the rules of an op name it."""
     try:
         yield
-    except (GraphError, UnsupportedError) as error:
+    except HexaneError as error:
         if error.where:
             raise
         raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
@@ -102,8 +102,5 @@ def refuse_broken(graph: Graph) -> None:
     for function in graph.functions.values():
         for op in function.walk():
             if is_known(op.type) and not spec_of(op).special:
-                with (
-                    suppress(UnsupportedError),
-                    placed_errors(op),
-                ):  # an extent that depends on data: passes may fold it
+                with suppress(UnsupportedError), placed_errors(op):  # an extent of the data: passes may fold it
                     result_types(spec_of(op), op.inputs, opset_number(opset_of(op)))

@@ -137,17 +137,13 @@ def read_kernels(image: Image) -> list[KernelReading]:
             continue
         where = f"task[{kernel.task}]"
         try:
-            value = streams.read_kernel(image.tasks[kernel.task], _section(image, kernel), where)
+            section = image.const if kernel.channel == CONST else image.kernel_section
+            value = streams.read_kernel(image.tasks[kernel.task], section, where)
         except HexaneError as error:
             kernels.append(KernelReading(kernel.task, None, error))
         else:
             kernels.append(KernelReading(kernel.task, value))
     return kernels
-
-
-def _section(image: Image, kernel: Kernel) -> bytes:
-    """The bytes that a constant kernel's offsets count from."""
-    return image.const if kernel.channel == CONST else image.kernel_section
 
 
 def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) -> Image:

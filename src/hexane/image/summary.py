@@ -26,7 +26,7 @@ def summary_of(image: Image) -> dict[str, Any]:
         "text_bytes": len(image.contents.text),
         "const_bytes": image.constant_bytes,
         "scratch_bytes": image.scratch_bytes,
-        "surfaces": [_surface(s) for s in image.surfaces] if _decodable(image) else [],
+        "surfaces": [_surface(s) for s in image.surfaces] if image.dialect != "anec" or image.tasks else [],
         "tasks": _tasks(image),
         "sections": _sections(image),
         "symbol_count": len(image.symbols),
@@ -41,10 +41,6 @@ def _compiler(image: Image) -> str:
     if image.ident.text is not None:
         return " ".join(image.ident.text.split("\n\t")[0].split())
     return "zin_ane_compiler v4.2.1" if image.dialect == "zin4" else "hexane"
-
-
-def _decodable(image: Image) -> bool:
-    return image.dialect != "anec" or bool(image.tasks)
 
 
 def _surface(surface: Any) -> dict[str, Any]:

@@ -20,10 +20,6 @@ from hexane.kernels.tables import HALFWORDS, LookupTable
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -x))
-
-
 @dataclass(frozen=True)
 class TableRecipe:
     """A function, how it is written, and the inputs on which its table has to be good."""
@@ -42,7 +38,7 @@ RECIPES: dict[str, TableRecipe] = {
     "cosh": TableRecipe("cosh(x)", np.cosh, -4.0, 4.0),
     "elu": TableRecipe("x, below 0 exp(x) - 1", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))),
     "erf": TableRecipe("erf(x)", _erf),
-    "gelu_sigmoid": TableRecipe("x * sigmoid(1.702 x)", lambda x: x * _sigmoid(1.702 * x)),
+    "gelu_sigmoid": TableRecipe("x * sigmoid(1.702 x)", lambda x: x * np.exp(-np.logaddexp(0.0, -1.702 * x))),
     "hard_swish": TableRecipe("x * min(max(x + 3, 0), 6) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6),
     "mish": TableRecipe("x * tanh(softplus(x))", lambda x: x * np.tanh(np.logaddexp(0.0, x))),
     "sin": TableRecipe("sin(x)", np.sin, -math.pi, math.pi),

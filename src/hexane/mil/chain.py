@@ -189,10 +189,7 @@ class Chain:
         for key, array in values.items():
             if key not in self.links.feedback:
                 raise UsageError(f"input {key} is not fed back")
-            self._results_before(self.submitted)[self.links.feedback[key]].write(array)
-
-    def _results_before(self, number: int) -> dict[Key, DeviceBuffer]:
-        return self._buffers[(number - 1) % self.sets]
+            self._buffers[(self.submitted - 1) % self.sets][self.links.feedback[key]].write(array)
 
     def submit(
         self, inputs: Mapping[str, np.ndarray], *, waits: Sequence[Moment] = (), signals: Sequence[Moment] = ()

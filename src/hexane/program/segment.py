@@ -83,13 +83,11 @@ class Segment:
         return {port.name: as_surface(values[port.name], port).reshape(shapes[port.name]) for port in self.inputs}
 
     def declared(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Surfaces that the engine wrote as the graph declares them."""
-        return {port.name: _as_declared(results[_label(port)], port) for port in self.outputs}
+        """Surfaces that the engine wrote as the graph declares them.
 
-
-def _label(port: Port) -> str:
-    """The surface's name: containers mark outputs with a suffix, which a net.plist has in its own names."""
-    return port.name.removesuffix("@output")
+        Containers mark outputs with a suffix, which a net.plist has in its own names.
+        """
+        return {port.name: _as_declared(results[port.name.removesuffix("@output")], port) for port in self.outputs}
 
 
 def as_surface(array: np.ndarray, port: Port) -> np.ndarray:

@@ -76,7 +76,7 @@ def _whole(port: Port, generator: np.random.Generator, value: Value | None) -> t
     rows = _table_rows(value) if value is not None else None
     if rows is not None:
         return generator.integers(0, rows, port.shape).astype(carrier), f"drawn as indices 0 to {rows - 1}"
-    if _MASK_NAME.search(port.name) or (value is not None and _compared(value)):
+    if _MASK_NAME.search(port.name) or (value is not None and any(op.type in _MASKS for op in value.users)):
         return np.ones(port.shape, carrier), "is a mask: all ones,"
     if _TYPE_NAME.search(port.name):
         return np.zeros(port.shape, carrier), "is a type of token: all zeros,"
@@ -116,8 +116,3 @@ def _rows_of(op: Op) -> int | None:
         return None
     axis = op.arg("axis") if op.type != "gather_nd" else 0
     return x.shape[int(axis) if axis is not None else 0]
-
-
-def _compared(value: Value) -> bool:
-    """True where an input is compared with something at once, as masks are."""
-    return any(op.type in _MASKS for op in value.users)

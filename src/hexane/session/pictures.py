@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
 from hexane.files import plain_errors
 from hexane.formats.quiet import first_line
+from hexane.session.arrays import described
 
 if TYPE_CHECKING:
     from hexane.program import Port
@@ -105,7 +106,7 @@ def layout_of(port: Port) -> tuple[str, int, int, int]:
                 return "CHW", shape[0], shape[1], shape[2]
             if shape[2] == channels:
                 return "HWC", shape[2], shape[0], shape[1]
-    raise UsageError(f"input {port.name!r} takes no picture", hint=f"it is {_shape(port)}; give an .npy file")
+    raise UsageError(f"input {port.name!r} takes no picture", hint=f"it is {described(port)}; give an .npy file")
 
 
 def normalization(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -121,7 +122,3 @@ def normalization(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if len(mean) not in (1, 3, 4) or len(deviation) not in (1, 3, 4) or 0.0 in deviation:
         raise UsageError(f"--normalize {text!r}: one or three numbers on either side of /, no deviation of 0")
     return mean, deviation
-
-
-def _shape(port: Any) -> str:
-    return f"{'x'.join(map(str, port.shape)) or 'a scalar'} {port.dtype}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,8 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
         if row.nonfinite:
             own = f", which itself has {row.reference_nonfinite}" if row.reference_nonfinite else ""
             parts.append(
-                f"{row.name} has {_counts(row.infinities, row.nans)}; {row.nonfinite} of its {_size(row)} values are "
-                f"not as in float32{own}"
+                f"{row.name} has {_counts(row.infinities, row.nans)}; {row.nonfinite} of its {prod(row.shape)} values "
+                f"are not as in float32{own}"
             )
         elif row.infinities or row.nans:
             parts.append(f"{row.name} has {_counts(row.infinities, row.nans)}, as float32 has")
@@ -146,10 +147,6 @@ def _error(row: Agreement) -> str:
         return f"{largest:.1e}{what} at most"
     assert row.relative is not None
     return f"{percent(row.relative)} (rms)"
-
-
-def _size(row: Agreement) -> int:
-    return int(np.prod(row.shape, dtype=np.int64))
 
 
 def _counts(infinities: int, nans: int) -> str:

@@ -140,7 +140,7 @@ class _Walk:
         rides = None if op in self._norms else _rides_along(op, operands, self._produced_by, self._users)
         if rides is not None and self._made[rides].launch == level:
             index = rides
-            self._made[index].layer = _resized(self._made[index].layer, op)
+            self._made[index].layer = replace(self._made[index].layer, out_bytes=2.0 * prod(op.outputs[0].shape))
         else:
             layer = _rms_norm(op, self._norms[op]) if op in self._norms else _layer(op, operands, self._users)
             if layer.weight_format != "fp16" and self._streams is not None and not self._streams(op):
@@ -258,10 +258,6 @@ def _rides_along(op: Op, operands: list[Value], produced_by: dict[int, int], use
     fused = has(maker, PRODUCTS) and (op.type in ACTIVATIONS or op.type in ("add", "sub", "mul"))
     after = maker is not None and has(maker, ELEMENTWISE) and len(spec_of(maker).tensors) > 1 and op.type == "relu"
     return produced_by[id(operands[0])] if fused or after else None
-
-
-def _resized(layer: Layer, op: Op) -> Layer:
-    return replace(layer, out_bytes=2.0 * prod(op.outputs[0].shape))
 
 
 def _merged_pairs(layers: list[Layer]) -> list[Layer]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hexane import chips
 from hexane.chips.measured import constants_in
 from hexane.cost.units import Numbers
 from hexane.errors import UsageError
@@ -81,7 +80,8 @@ def fit_language(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     ``content`` is the rest of that file: every other constant is what it says.
     """
     rows = read(path)
-    fixed = {row.work.chip: _values(content, row.work.chip) for row in rows if row.work is not None}
+    chips_of_rows = {row.work.chip for row in rows if row.work is not None}
+    fixed = {chip: {name: c.value for name, c in constants_in(content, chip).items()} for chip in chips_of_rows}
 
     def model(work: Any, c: Numbers) -> Any:
         return token_us(work, {**fixed[work.chip], **{p.name: c[p.name] for p in LANGUAGE_PARAMETERS}})
@@ -113,10 +113,6 @@ def fit_language(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         "scatter": round(float(np.quantile(np.abs(left_out), 0.68)), 3),
         "table": [_entry(row, model, numbers) for row in rows],
     }
-
-
-def _values(content: Mapping[str, Any], chip: chips.Chip) -> dict[str, float]:
-    return {name: constant.value for name, constant in constants_in(content, chip).items()}
 
 
 def _sample(row: LanguageRow) -> Sample:

@@ -11,7 +11,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.numeric import erf, sigmoid, softplus
 from hexane.graph.ops._gradients import channels, per_channel
-from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops._rules import along, axis_of
 from hexane.graph.registry import op
 from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE
 from hexane.graph.types import TensorType
@@ -172,10 +172,6 @@ def _per_channel_type(x: TensorType, alpha: TensorType, beta: TensorType | None 
     return x
 
 
-def _channels(vector: np.ndarray, rank: int) -> np.ndarray:
-    return vector.reshape((-1,) + (1,) * (rank - 2))
-
-
 @op(
     "prelu",
     "x:T alpha:U",
@@ -187,7 +183,7 @@ def _channels(vector: np.ndarray, rank: int) -> np.ndarray:
 )
 def prelu(x: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """x from 0 on, alpha[c] x below."""
-    return np.where(x >= 0, x, x * _channels(alpha, x.ndim))
+    return np.where(x >= 0, x, x * along(alpha, x.ndim, 1))
 
 
 def _softplus_gradient(d: Derivation, of: str) -> Formula:
@@ -207,7 +203,7 @@ def _softplus_gradient(d: Derivation, of: str) -> Formula:
 )
 def softplus_parametric(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """alpha[c] ln(1 + exp(beta[c] x))."""
-    return _channels(alpha, x.ndim) * softplus(_channels(beta, x.ndim) * x)
+    return along(alpha, x.ndim, 1) * softplus(along(beta, x.ndim, 1) * x)
 
 
 def _softmax_type(x: TensorType, axis: int) -> TensorType:

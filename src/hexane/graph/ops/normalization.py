@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import channels, per_channel, through_matrix
-from hexane.graph.ops._rules import axes_of, channel_vector, rank_between
+from hexane.graph.ops._rules import along, axes_of, channel_vector, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -89,10 +89,6 @@ def _batch_norm_type(x: TensorType, mean: TensorType, variance: TensorType, gamm
     return x
 
 
-def _per_channel(vector: np.ndarray, rank: int) -> np.ndarray:
-    return vector.reshape((-1,) + (1,) * (rank - 2))
-
-
 def _batch_gradient(d: Derivation, of: str) -> Formula:
     """Of gamma (x - mean) / sqrt(variance + epsilon) + beta, all but x with one number per channel."""
     if of == "beta":
@@ -123,7 +119,7 @@ def batch_norm(
     shift = -mean * scale
     if beta is not None:
         shift = shift + beta
-    return x * _per_channel(scale, x.ndim) + _per_channel(shift, x.ndim)
+    return x * along(scale, x.ndim, 1) + along(shift, x.ndim, 1)
 
 
 def _instance_norm_type(x: TensorType, gamma: Any, beta: Any) -> TensorType:
@@ -153,9 +149,9 @@ def instance_norm(x: np.ndarray, gamma: Any, beta: Any, epsilon: float) -> np.nd
     centred = x - x.mean(axis=over, keepdims=True)
     scale = 1 / np.sqrt(np.square(centred).mean(axis=over, keepdims=True) + x.dtype.type(epsilon))
     if gamma is not None:
-        scale = scale * _per_channel(gamma, x.ndim)
+        scale = scale * along(gamma, x.ndim, 1)
     result = centred * scale
-    return result if beta is None else result + _per_channel(beta, x.ndim)
+    return result if beta is None else result + along(beta, x.ndim, 1)
 
 
 def _at_least_3(x: TensorType) -> TensorType:

@@ -34,10 +34,6 @@ _DEFAULT_ALPHA = {
 _DEFAULT_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
-
-
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
     key = next((function for function in _FUNCTIONS if function.lower() == name.lower()), None)
     if key is None:
@@ -51,7 +47,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
 _FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "Relu": lambda x, a, b: np.maximum(x, 0),
     "Tanh": lambda x, a, b: np.tanh(x),
-    "Sigmoid": lambda x, a, b: _sigmoid(x),
+    "Sigmoid": lambda x, a, b: 0.5 * (1.0 + np.tanh(0.5 * x)),
     "Affine": lambda x, a, b: a * x + b,
     "LeakyRelu": lambda x, a, b: np.where(x >= 0, x, a * x),
     "ThresholdedRelu": lambda x, a, b: np.where(x >= a, x, 0),

@@ -55,7 +55,9 @@ class HexaneRep(BackendRep):
         UsageError : inputs that the model does not have.
         """
         feed = _by_name([port.name for port in self.program.inputs], inputs)
-        results = self._session.run({name: _array(value) for name, value in feed.items()})
+        results = self._session.run(
+            {name: inward(value) if isinstance(value, np.ndarray) else value for name, value in feed.items()}
+        )
         return self._outputs(*(outward(results[name], self._elements[name]) for name in self._names))
 
 
@@ -194,10 +196,6 @@ def _inferred(model: Any) -> Any:
         return type(model).FromString(library.call("infer", model.SerializeToString(), where="ONNX node"))
     except library.LibraryRefusal as error:
         raise UsageError(f"the types of the results are not known ({error})", hint="give outputs_info") from None
-
-
-def _array(value: Any) -> Any:
-    return inward(value) if isinstance(value, np.ndarray) else value
 
 
 def _listed(inputs: Any) -> list[Any]:

@@ -72,12 +72,9 @@ class RealKernel:
     def attribute(self, path: str, name: str) -> str | None:
         """The text of a file in the device's own folder of sysfs; None where there is none."""
         with contextlib.suppress(OSError):
-            return (_attributes(path) / name).read_text("utf-8", "replace").strip()
+            folder = Path("/sys/class/accel") / PurePosixPath(path).name / "device"
+            return (folder / name).read_text("utf-8", "replace").strip()
         return None
-
-
-def _attributes(path: str) -> Any:
-    return Path("/sys/class/accel") / PurePosixPath(path).name / "device"
 
 
 HINTS = {

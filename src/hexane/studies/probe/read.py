@@ -158,7 +158,9 @@ def _reading(question: Question, answer: ProbeAnswer | None, chip: str) -> Readi
     try:
         program = compiled(question, chip)
         expected = predicted(question, chip, {}, program)
-        fits = tuple(c for c in combinations(question) if _same(predicted(question, chip, c, program), answer.outputs))
+        fits = tuple(
+            c for c in combinations(question) if not _differing(predicted(question, chip, c, program), answer.outputs)
+        )
     except HexaneError as error:
         return Reading(question, answer, why=f"cannot be predicted: {error.message.splitlines()[0]}")
     of = sum(array.size for array in expected.values())
@@ -201,10 +203,6 @@ def predicted(
             on = active("apple", generation=target.generation_name)
             graph = canonical(graph, Compilation(target, on, as_apple=True))
         return dict(numerics.evaluate(graph, question.inputs(), chip=chip))
-
-
-def _same(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> bool:
-    return not _differing(expected, outputs)
 
 
 def _differing(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> int:
