@@ -156,12 +156,7 @@ class UnsupportedError(HexaneError):
     code: Reason
 
     def __init__(
-        self,
-        message: str,
-        *,
-        where: str | None = None,
-        hint: str | None = None,
-        code: Reason = Reason.OPERATION,
+        self, message: str, *, where: str | None = None, hint: str | None = None, code: Reason = Reason.OPERATION
     ) -> None:
         self.code = code
         super().__init__(message, where=where, hint=hint)

@@ -76,11 +76,7 @@ def equal_keys() -> list[EvidenceRow]:
         normalised = float(mac(np.full((1, KEYS), 1 / KEYS, np.float16), v)[0, 0])
         rows.append(
             EvidenceRow(
-                f"P @ V, {KEYS} keys of {value}, P = 2^-12",
-                "0",
-                f"{normalised:g}",
-                normalised == 0,
-                "M5 Pro, cadamcat",
+                f"P @ V, {KEYS} keys of {value}, P = 2^-12", "0", f"{normalised:g}", normalised == 0, "M5 Pro, cadamcat"
             )
         )
     return rows

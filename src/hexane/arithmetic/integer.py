@@ -57,12 +57,7 @@ def finish_scaled(sums: np.ndarray, scale: np.ndarray, bias: np.ndarray, activat
 
 
 def mac_integer(
-    x: ArrayLike,
-    w: ArrayLike,
-    scale: ArrayLike = 1.0,
-    bias: ArrayLike | None = None,
-    *,
-    activation: Activation = None,
+    x: ArrayLike, w: ArrayLike, scale: ArrayLike = 1.0, bias: ArrayLike | None = None, *, activation: Activation = None
 ) -> np.ndarray:
     """float16 x (M, K) times integer weights w (K, N), int8 or uint8, times a scale; result (M, N) float16.
 

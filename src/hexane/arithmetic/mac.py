@@ -65,12 +65,7 @@ def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) 
 
 
 def matmul(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    post_scale: float = 1.0,
-    activation: Activation = None,
-    exact: bool = False,
+    a: ArrayLike, b: ArrayLike, *, post_scale: float = 1.0, activation: Activation = None, exact: bool = False
 ) -> np.ndarray:
     """Product of two runtime tensors a (..., M, K) and b (..., K, N), float16, batch axes broadcast.
 

@@ -100,14 +100,7 @@ def _blocks(surface: OperandSurface, extent: Extent) -> Iterator[tuple[int, tupl
     """Base, shape and strides with axes (g, d, block, lane, h, w): whole blocks of I channels, then the rest."""
     lanes = surface.interleave
     whole, rest = divmod(extent.c, lanes)
-    strides = (
-        surface.group,
-        surface.depth,
-        surface.plane,
-        surface.element,
-        surface.row,
-        surface.element * lanes,
-    )
+    strides = (surface.group, surface.depth, surface.plane, surface.element, surface.row, surface.element * lanes)
     if whole:
         yield surface.base, (extent.g, extent.d, whole, lanes, extent.h, extent.w), strides
     if rest:

@@ -87,10 +87,7 @@ def fetch(task: EngineTask, memory: Memory) -> Fetched:
             return read_runtime(r, layout, where, cores, table)
 
         return Fetched(
-            layout,
-            lambda: runtime(memory),
-            constant=False,
-            places=lambda: _places(r, layout, memory, runtime),
+            layout, lambda: runtime(memory), constant=False, places=lambda: _places(r, layout, memory, runtime)
         )
     if not layout.weighted and table is not None:
         return Fetched(layout, lambda: KernelStreams(layout, None, table=table), constant=constant)

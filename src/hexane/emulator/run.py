@@ -31,12 +31,7 @@ class Result:
 
 
 def emulate(
-    image: Source,
-    inputs: Inputs,
-    trace: Trace = False,
-    *,
-    layout: str = "nchw",
-    sanitize: bool = True,
+    image: Source, inputs: Inputs, trace: Trace = False, *, layout: str = "nchw", sanitize: bool = True
 ) -> dict[str, np.ndarray]:
     """Execute an engine program as the hardware would, and return its outputs.
 

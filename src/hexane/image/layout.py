@@ -50,9 +50,7 @@ def lay_out(
 ) -> Container:
     """All parts of the container that holds this program."""
     if generation not in WRITTEN:
-        raise UnsupportedError(
-            f"hexane writes engine programs for {', '.join(WRITTEN)}, not for {generation!r}",
-        )
+        raise UnsupportedError(f"hexane writes engine programs for {', '.join(WRITTEN)}, not for {generation!r}")
     if not tasks:
         raise UsageError("a program needs at least one task")
     if scratch_bytes < 0:

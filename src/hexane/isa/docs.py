@@ -11,12 +11,7 @@ from hexane.chips import CHIPS, Evidence
 from hexane.isa.generations import GENERATIONS, family_of
 from hexane.isa.schema import UNKNOWN, Field, Register, RegisterBlock, Table, Unit, Values
 
-_EVIDENCE = {
-    Evidence.SILICON: "silicon",
-    Evidence.APPLE: "Apple",
-    Evidence.INFERRED: "inferred",
-    UNKNOWN: "unknown",
-}
+_EVIDENCE = {Evidence.SILICON: "silicon", Evidence.APPLE: "Apple", Evidence.INFERRED: "inferred", UNKNOWN: "unknown"}
 
 _LEGEND = """\
 Written from `src/hexane/isa/{generation}.py` by `make docs`; a test keeps it current.

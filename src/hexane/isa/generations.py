@@ -27,10 +27,7 @@ GENERATIONS = tuple(g.name for g in chips.GENERATIONS if g.name in _TABLES)
 WRITTEN = tuple(name for name in GENERATIONS if name in _WRITERS)
 """Those whose streams hexane writes and runs, too: H13, and each with rules in ``isa/compose``."""
 
-_WITHOUT_TABLE = {
-    "h11": "task descriptor version 5 (A12)",
-    "h12": "task descriptor version 6 (A13)",
-}
+_WITHOUT_TABLE = {"h11": "task descriptor version 5 (A12)", "h12": "task descriptor version 6 (A13)"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -411,8 +411,5 @@ TILE_DMA_DST = RegisterBlock("TileDMADst", 0x17800, 7, "Tile DMA writer: results
 ))  # fmt: skip
 
 TABLE = Table(
-    generation="h13",
-    version=7,
-    header=HEADER,
-    blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST),
+    generation="h13", version=7, header=HEADER, blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST)
 )

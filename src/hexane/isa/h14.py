@@ -258,8 +258,5 @@ TILE_DMA_DST = RegisterBlock("TileDMADst", 0x1500, 10, "Tile DMA writer: results
 ))  # fmt: skip
 
 TABLE = Table(
-    generation="h14",
-    version=11,
-    header=HEADER,
-    blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST),
+    generation="h14", version=11, header=HEADER, blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, PE, NE, TILE_DMA_DST)
 )

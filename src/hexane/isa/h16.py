@@ -370,10 +370,7 @@ _COMPRESSION = (
     F("13", "Lossy*", "setter's name", evidence=INFERRED),
     F("31:24", "Tag*", "setter's name", evidence=INFERRED),
 )
-_CROP = (
-    F("15:0", "Y*", "rows", PIXELS, INFERRED),
-    F("31:16", "X*", "columns", PIXELS, INFERRED),
-)
+_CROP = (F("15:0", "Y*", "rows", PIXELS, INFERRED), F("31:16", "X*", "columns", PIXELS, INFERRED))
 _TEXTURE = (
     F("2:0", "Mode*", "sampling", TEXTURE, INFERRED),
     F("5:3", "NormalizeX*", "setter's name", evidence=INFERRED),

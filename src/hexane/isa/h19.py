@@ -65,15 +65,6 @@ TABLE = Table(
     generation="h19",
     version=24,
     header=HEADER,
-    blocks=(
-        h18.KERNEL_DMA,
-        COMMON,
-        TILE_DMA_SRC,
-        h18.L2,
-        PE,
-        NE,
-        h18.TILE_DMA_DST,
-        h17.CACHE_DMA,
-    ),
+    blocks=(h18.KERNEL_DMA, COMMON, TILE_DMA_SRC, h18.L2, PE, NE, h18.TILE_DMA_DST, h17.CACHE_DMA),
     notes="Two convolution streams have been published, no more. Reset values are those of H16, taken over.",
 )

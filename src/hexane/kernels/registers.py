@@ -155,11 +155,7 @@ def windows_of(task: Task) -> list[StreamWindow]:
         return []
     base = 0 if task.family.linked else task.get("KernelDMASrc.KernelBase.Addr")
     windows = [
-        StreamWindow(
-            core,
-            64 * (base + task.read(start)),
-            64 * task.read(size),
-        )
+        StreamWindow(core, 64 * (base + task.read(start)), 64 * task.read(size))
         for core, (enable, start, size) in enumerate(_stream_handles(task))
         if task.read(enable)
     ]

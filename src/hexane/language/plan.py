@@ -140,10 +140,7 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
     if context > a.positions:
         raise UsageError(f"a context of {context} positions", hint=f"the model has {a.positions}")
     rows = decoder.prefill_rows
-    forms = {
-        "decode": decoder.form(1, context),
-        "prefill": decoder.form(rows, context),
-    }
+    forms = {"decode": decoder.form(1, context), "prefill": decoder.form(rows, context)}
     tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
     peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
     counts: dict[tuple[DecoderOpPlace, bool], int] = {}

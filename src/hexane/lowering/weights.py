@@ -273,12 +273,7 @@ def _as_integers(weight: Value, coding: Coding, generation: Generation, axis: in
         return None
     outputs = weight.shape[axis]
     return Stream(
-        "integer",
-        8,
-        coding.stored,
-        None,
-        np.broadcast_to(scales.astype(np.float16), (outputs,)),
-        _evidence(generation),
+        "integer", 8, coding.stored, None, np.broadcast_to(scales.astype(np.float16), (outputs,)), _evidence(generation)
     )
 
 

@@ -126,11 +126,7 @@ def _sparse(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
         lut = entries.reshape((1,) * weight.ndim + (1 << form.bits, 1)).astype(weight.dtype)
         indices = b.const(indices_into(weight[hit], entries), f"uint{form.bits}")
         both = b.op(
-            "constexpr_lut_to_sparse",
-            opset=OPSET,
-            indices_mask=mask,
-            indices_nonzero_data=indices,
-            lut=b.const(lut),
+            "constexpr_lut_to_sparse", opset=OPSET, indices_mask=mask, indices_nonzero_data=indices, lut=b.const(lut)
         )
         assert isinstance(both, tuple)
         mask, data = both

@@ -52,8 +52,7 @@ def job_of(x: Any, chip: Chip) -> Job:
     if hasattr(x, "tasks") and hasattr(x, "surfaces"):
         return Job("image", (work_of_tasks(x.tasks),), generation=_generation(x), by_tasks=True)
     raise UsageError(
-        f"nothing to time in a {type(x).__name__}",
-        hint="give a graph (hexane.load), a program, an image or a path",
+        f"nothing to time in a {type(x).__name__}", hint="give a graph (hexane.load), a program, an image or a path"
     )
 
 

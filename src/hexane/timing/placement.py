@@ -121,10 +121,7 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
         enter = best[CPU] + LAUNCH_US + (SWITCH_US if back else 0.0)
         keep = best[ENGINE]
         back.append({CPU: CPU if stay <= leave else ENGINE, ENGINE: ENGINE if keep <= enter else CPU})
-        best = {
-            CPU: min(stay, leave) + cpu,
-            ENGINE: min(keep, enter) + engine if engine is not None else float("inf"),
-        }
+        best = {CPU: min(stay, leave) + cpu, ENGINE: min(keep, enter) + engine if engine is not None else float("inf")}
     totals = {CPU: best[CPU], ENGINE: best[ENGINE] + OUTPUT_US}
     here = CPU if totals[CPU] <= totals[ENGINE] else ENGINE
     total = totals[here]

@@ -82,12 +82,7 @@ def build_transform_input(module: ir.Module, shape: VectorShape) -> None:
             place = builder.add(begin, ir.Constant(I64, offset))
             both = load(builder, vector_pointer(builder, line, place, shorts), 2)
             d += [_numbers(builder, _every(builder, both, first, 2, lanes)) for first in (0, 1)]
-        sums = (
-            builder.fsub(d[0], d[2]),
-            builder.fadd(d[1], d[2]),
-            builder.fsub(d[2], d[1]),
-            builder.fsub(d[1], d[3]),
-        )
+        sums = (builder.fsub(d[0], d[2]), builder.fadd(d[1], d[2]), builder.fsub(d[2], d[1]), builder.fsub(d[1], d[3]))
         for value, target in zip(sums, targets, strict=True):
             _store(builder, _half_away(builder, value), target, i)
 

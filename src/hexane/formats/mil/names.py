@@ -15,10 +15,7 @@ from functools import lru_cache
 from hexane.graph.types import DTYPES
 
 KEYWORDS: frozenset[str] = frozenset(
-    {
-        *DTYPES,
-        *("tensor", "tensor_buffer", "state", "list", "tuple", "dict", "true", "false", "inf", "nan"),
-    }
+    {*DTYPES, *("tensor", "tensor_buffer", "state", "list", "tuple", "dict", "true", "false", "inf", "nan")}
 )
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")

@@ -87,11 +87,7 @@ def conv(layer: NetplistLayer) -> Value:
         raise FormatError(f"{groups} groups of {cin} and {cout} channels", where=p.where)
     shape = (cout, cin // groups, *kernel)
     constant = layer.weights.constant(
-        p.count("KernelIndex", 0, 0),
-        p.get("KernelOffset", int, 0),
-        p.get("KernelType", str),
-        shape,
-        layer.fields.where,
+        p.count("KernelIndex", 0, 0), p.get("KernelOffset", int, 0), p.get("KernelType", str), shape, layer.fields.where
     )
     weight = layer.b.const(constant, name="weight")
     return layer.b.conv(x=layer.x, weight=weight, strides=strides, pad_type="custom", pad=pads, groups=groups)
@@ -166,14 +162,7 @@ def goc(layer: NetplistLayer) -> Value:
     return x if x is not layer.x else b.identity(x=x)
 
 
-ELEMENTWISE = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mult": "mul",
-    "Mul": "mul",
-    "Min": "minimum",
-    "Max": "maximum",
-}
+ELEMENTWISE = {"Add": "add", "Sub": "sub", "Mult": "mul", "Mul": "mul", "Min": "minimum", "Max": "maximum"}
 
 
 def elementwise(layer: NetplistLayer) -> Value:

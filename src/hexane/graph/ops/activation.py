@@ -146,14 +146,7 @@ def _gelu_gradient(d: Derivation) -> Formula:
     return d.grad * ((t + 1.0 + slope) * 0.5)
 
 
-@op(
-    "gelu",
-    "x:T mode:str='EXACT'",
-    dynamic=True,
-    traits=ELEMENTWISE,
-    derivative=_gelu_gradient,
-    mode=_GELU_MODES,
-)
+@op("gelu", "x:T mode:str='EXACT'", dynamic=True, traits=ELEMENTWISE, derivative=_gelu_gradient, mode=_GELU_MODES)
 def gelu(x: np.ndarray, mode: str) -> np.ndarray:
     """x times the normal distribution function, or one of its two approximations."""
     if mode == "TANH_APPROXIMATION":

@@ -92,12 +92,7 @@ def floor_div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.floor(x / y) if x.dtype.kind == "f" else x // y
 
 
-@op(
-    "mod",
-    "x:N y:N",
-    derivative={"x": passed, "y": lambda d: -(d.grad * d.x.floor_div(y=d.y))},
-    **_BROADCAST,
-)
+@op("mod", "x:N y:N", derivative={"x": passed, "y": lambda d: -(d.grad * d.x.floor_div(y=d.y))}, **_BROADCAST)
 def mod(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x - y floor(x / y): the remainder has the sign of y."""
     return np.mod(x, y)

@@ -66,23 +66,13 @@ def rsqrt(x: np.ndarray, epsilon: float) -> np.ndarray:
     return 1 / np.sqrt(x + x.dtype.type(epsilon) if epsilon else x)  # of -0 without one -inf, as IEEE 754 has it
 
 
-@op(
-    "log",
-    "x:T epsilon:float=1e-45",
-    traits=ELEMENTWISE,
-    derivative=lambda d: d.grad / d.x.plus(d.epsilon),
-)
+@op("log", "x:T epsilon:float=1e-45", traits=ELEMENTWISE, derivative=lambda d: d.grad / d.x.plus(d.epsilon))
 def log(x: np.ndarray, epsilon: float) -> np.ndarray:
     """ln(x + epsilon)."""
     return np.log(x + x.dtype.type(epsilon))
 
 
-@op(
-    "inverse",
-    "x:T epsilon:float=1e-4",
-    traits=ELEMENTWISE,
-    derivative=lambda d: -(d.grad * d.out.square()),
-)
+@op("inverse", "x:T epsilon:float=1e-4", traits=ELEMENTWISE, derivative=lambda d: -(d.grad * d.out.square()))
 def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / (x + epsilon)."""
     return 1 / (x + x.dtype.type(epsilon) if epsilon else x)  # -0 + 0 would be 0, and its inverse no longer negative
@@ -99,12 +89,7 @@ def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return np.minimum(np.maximum(x, _bound(x, alpha)), _bound(x, beta))
 
 
-@op(
-    "threshold",
-    "x:N alpha:float",
-    traits=ELEMENTWISE,
-    derivative=lambda d: d.grad * d.x.where("greater", d.alpha),
-)
+@op("threshold", "x:N alpha:float", traits=ELEMENTWISE, derivative=lambda d: d.grad * d.x.where("greater", d.alpha))
 def threshold(x: np.ndarray, alpha: float) -> np.ndarray:
     """max(x, alpha)."""
     return np.maximum(x, _bound(x, alpha))

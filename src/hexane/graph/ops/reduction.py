@@ -67,9 +67,7 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 
-def _gradient(
-    rule: Callable[[Formula, Formula, Formula, Derivation], Formula],
-) -> Callable[[Derivation], Formula]:
+def _gradient(rule: Callable[[Formula, Formula, Formula, Derivation], Formula]) -> Callable[[Derivation], Formula]:
     """The derivative from x, and the result and its gradient with the reduced axes kept."""
 
     def derivative(d: Derivation) -> Formula:

@@ -157,10 +157,7 @@ class InferenceSession:
             return self._session(feed_shapes).program  # type: ignore[arg-type]
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        run_options: Any = None,
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[np.ndarray]:
         """The outputs named, in that order; None or an empty list means all.
 

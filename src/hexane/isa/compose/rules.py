@@ -51,11 +51,7 @@ RESULT_SWITCH = "TileDMADst.DMAConfig"
 SWITCHES = (SOURCE_SWITCH, SECOND_SWITCH, RESULT_SWITCH)
 """The switches of the tile DMAs in the order of their packets."""
 
-EVENTS = {
-    SOURCE_SWITCH: "TileDMASrc.Event",
-    SECOND_SWITCH: "TileDMASrc.Src2Event",
-    RESULT_SWITCH: "TileDMADst.Event",
-}
+EVENTS = {SOURCE_SWITCH: "TileDMASrc.Event", SECOND_SWITCH: "TileDMASrc.Src2Event", RESULT_SWITCH: "TileDMADst.Event"}
 """The event that each tile DMA waits for or signals, where the generation has such registers."""
 
 ONE_CELL = 0x20  # an idle lane or side channel: its hint alone

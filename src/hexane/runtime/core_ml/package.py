@@ -16,12 +16,7 @@ from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.graph.ir import Graph
 from hexane.graph.types import TensorType
 
-UNITS = {
-    "engine": "CPU_AND_NE",
-    "all": "ALL",
-    "gpu": "CPU_AND_GPU",
-    "cpu": "CPU_ONLY",
-}
+UNITS = {"engine": "CPU_AND_NE", "all": "ALL", "gpu": "CPU_AND_GPU", "cpu": "CPU_ONLY"}
 """What a prediction may use -> coremltools' name of it. There is no "engine only": ops that it lacks go to the CPU."""
 DTYPES = {65552: np.float16, 65568: np.float32, 65600: np.float64, 131104: np.int32, 131080: np.int8}
 """Core ML's array types."""

@@ -20,12 +20,7 @@ from hexane.runtime.record import DeviceRecord
 if TYPE_CHECKING:
     from hexane.program import Program
 
-FLAVOURS = {
-    "engine": "engine and CPU",
-    "all": "engine, GPU and CPU",
-    "gpu": "GPU and CPU",
-    "cpu": "CPU",
-}
+FLAVOURS = {"engine": "engine and CPU", "all": "engine, GPU and CPU", "gpu": "GPU and CPU", "cpu": "CPU"}
 
 
 def describe(machine: Machine) -> DeviceRecord:

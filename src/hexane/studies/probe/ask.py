@@ -33,13 +33,7 @@ EMULATED = ("emulator", "virtual")
 OnAnswer = Callable[[int, int, ProbeAnswer], None]
 
 
-def ask(
-    device: str | Device,
-    chip: str,
-    *,
-    only: Sequence[str] = (),
-    on_answer: OnAnswer | None = None,
-) -> Answers:
+def ask(device: str | Device, chip: str, *, only: Sequence[str] = (), on_answer: OnAnswer | None = None) -> Answers:
     """The answers of a device.
 
     Parameters

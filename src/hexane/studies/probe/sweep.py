@@ -142,12 +142,7 @@ def _place(image: Image, path: str) -> tuple[int, str]:
 
 
 def _row(
-    engine: Device,
-    image: Image,
-    inputs: Arrays,
-    expected: Arrays,
-    value: int,
-    label: str,
+    engine: Device, image: Image, inputs: Arrays, expected: Arrays, value: int, label: str
 ) -> tuple[SweepRow, str]:
     """A value's row, and why no other one may be asked ("" where it may)."""
     try:

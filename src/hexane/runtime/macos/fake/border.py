@@ -50,11 +50,7 @@ CLASS_METHODS = {
 }
 OF_MODEL = (IDENTIFIED, "compiledModelExists", "compileWithQoS:options:error:", "loadWithQoS:options:error:",
             "evaluateWithQoS:options:request:error:", "unloadWithQoS:error:")  # fmt: skip
-INSTANCE_METHODS = {
-    MODEL: OF_MODEL,
-    STRING: ("UTF8String",),
-    ERROR: ("domain", "code", "localizedDescription"),
-}
+INSTANCE_METHODS = {MODEL: OF_MODEL, STRING: ("UTF8String",), ERROR: ("domain", "code", "localizedDescription")}
 
 
 @dataclass
@@ -373,8 +369,7 @@ class FakeMac:
             return 0
         names = {}
         for key, symbols in zip(
-            ("kANEFModelInputSymbolsArrayKey", "kANEFModelOutputSymbolsArrayKey"),
-            self.daemon.symbols(model.value.slot),
+            ("kANEFModelInputSymbolsArrayKey", "kANEFModelOutputSymbolsArrayKey"), self.daemon.symbols(model.value.slot)
         ):
             strings = tuple(self.heap.passing(STRING, symbol) for symbol in symbols)
             names[key] = self.heap.passing(ARRAY, strings, strings)
