@@ -128,6 +128,8 @@ def test_multi_head_attention() -> None:
     mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], np.int32)
     check("MultiHeadAttention", [q, k, v, f(24), mask], live=3, num_heads=2)
     check("MultiHeadAttention", [q, k, v, None, None, f(1, 2, 4, 6)], live=3, num_heads=2, scale=0.3)
+    past = [f(2, 2, 3, 4), f(2, 2, 3, 4)]
+    check("MultiHeadAttention", [q, k, v, None, None, None, *past], outputs=3, live=5, num_heads=2)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

@@ -51,6 +51,19 @@ def test_indices_over_a_part_of_the_other_axes(seed):
     compare("GatherElements", [rng.standard_normal(shape).astype(np.float32), indices], axis=axis)
 
 
+@pytest.mark.parametrize("constant", [(1,), (1, 2)])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_ones_along_an_axis_of_a_depth_that_the_file_holds(constant, axis):
+    indices = np.array([[0, -1, 4], [-5, 2, 7]])
+    compare("OneHot", [indices, np.array(5), np.float32([-1.5, 2])], constant=constant, axis=axis)
+
+
+def test_blocks_of_a_size_that_the_file_holds_are_put_together():
+    x = np.random.default_rng(0).standard_normal((2, 2 * 6, 9)).astype(np.float32)
+    how = {"pads": [0, 1, 1, 0], "strides": [2, 1], "dilations": [1, 2]}
+    compare("Col2Im", [x, np.array([5, 6]), np.array([2, 3])], constant=(1, 2), **how)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_one_operand_and_several_side_by_side(count, axis):

@@ -80,8 +80,10 @@ def test_wrong_uses() -> None:
         hexane.from_jax(jax.lax.population_count, np.zeros(3, np.int32))
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jax import export
+
+    from hexane.formats import stablehlo
 
     x = np.float32([[1, -2, 3]])
     module = export.export(jax.jit(lambda v: jax.nn.relu(v) + 1))(x).mlir_module()
@@ -96,6 +98,11 @@ def test_a_file(tmp_path: Path) -> None:
             hexane.load(tmp_path / "bad.mlir")
     with pytest.raises(UsageError, match="fixed shape"):
         hexane.load(tmp_path / "net.mlir", shapes={"v": (2, 3)})
+    monkeypatch.setattr(stablehlo, "MAX_BYTES", len(module))
+    hexane.load(tmp_path / "net.mlir")
+    (tmp_path / "net.mlir").write_text(module + " ")
+    with pytest.raises(FormatError, match=f"a module of {len(module) + 1} bytes"):
+        hexane.load(tmp_path / "net.mlir")
 
 
 @pytest.mark.parametrize("name", SAMPLE)

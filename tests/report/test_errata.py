@@ -97,6 +97,18 @@ def said(graph: Graph, row: Erratum, given: dict[str, np.ndarray]) -> list[Remar
     return [remark for rows in remarks(graph, hexane.chips.get(row.chip), values).values() for remark in rows]
 
 
+def test_lost_products_are_those_of_all_pairs_of_numbers_that_are_not_0() -> None:
+    rng = np.random.default_rng(0)
+    exponents = [rng.integers(-14, 2, shape) for shape in ((1, 64), (32, 64))]
+    x, w = (np.where(rng.random(e.shape) < 0.4, 0, 2.0**e).astype(np.float16) for e in exponents)
+    b = GraphBuilder()
+    b.output(b.linear(x=b.input("x", x.shape, "fp16"), weight=w), name="y")
+    values = {"x": x.astype(np.float32), **every_value(b.graph, {"x": x})}
+    rows = remarks(b.graph, hexane.chips.get("M1"), values).values()
+    share = np.mean([a * b < 2.0**-16 for a in np.float64(x[x != 0]) for b in np.float64(w[w != 0])])
+    assert [r.found for row in rows for r in row if r.rule == "N6"] == [f"{share:.1%} of the products"]
+
+
 @pytest.mark.parametrize("row", named(tuple(row for row in ERRATA if row.rule in {r.rule for r in REMEDIES})))
 def test_what_a_remark_advises_helps(row: Erratum) -> None:
     """Done, the network is the same in float32, the rule is silent, and Apple's program of it is right."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
+import zlib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +156,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         file.write_text(json.dumps(damaged))
         with pytest.raises(FormatError, match="damaged"):
             load(file)
+    for count, limit in ((1 << 22, nullcontext()), ((1 << 22) + 1, pytest.raises(FormatError, match="damaged"))):
+        zeros = base64.b64encode(zlib.compress(bytes(count))).decode()
+        data["answers"][0]["outputs"]["out"] = {"dtype": "uint8", "shape": [count], "data": zeros}
+        file.write_text(json.dumps(data))
+        with limit:
+            assert load(file).answers[0].outputs["out"].shape == (count,)
     for text in ("", "[1]", "{}", '{"schema": "hexane-probe/1"}', "[" * 100000):
         file.write_text(text)
         with pytest.raises(FormatError):
