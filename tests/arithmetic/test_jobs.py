@@ -102,7 +102,7 @@ def _grouped(x: np.ndarray, groups: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("woven", [False, True])
-@pytest.mark.parametrize("count, outputs", [(4, 48), (2, 26), (3, 72)])
+@pytest.mark.parametrize("count, outputs", [(4, 48), (2, 26), (3, 72), (6, 96)])
 def test_blocks_of_zeros(pieces, count, outputs, woven):
     x, w = values(1, 24, 6, 7), values(outputs, 24, 3, 3)
     w[RNG.random(w.shape) < 0.1] = -0.0

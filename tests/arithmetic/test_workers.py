@@ -32,6 +32,10 @@ def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "thread_count", lambda: 4)
 
 
+def test_pieces_are_worth_a_thread_and_no_more_than_four_for_each() -> None:
+    assert [workers.pieces_of(cost, 10) for cost in (0, 9, 10, 39, 159, 160, 10**6)] == [1, 1, 1, 3, 15, 16, 16]
+
+
 class Slow:
     """Pieces of which each other thread does one for a while; the thread that asked raises in its own."""
 

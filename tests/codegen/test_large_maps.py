@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import hexane
+from hexane.codegen.fragment import Tensor, narrower_views
+from hexane.codegen.plan import Buffer, Space
 from hexane.graph import GraphBuilder
 
 from .levels import agreed
@@ -69,6 +71,15 @@ def test_large_map(name):
     made, wanted = program.run(inputs), graph.evaluate(inputs)
     for key, reference in wanted.items():
         np.testing.assert_allclose(made[key].astype(float), reference.astype(float), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("channels, rows", [(6, 5), (10, 8), (48, 7), (100, 3), (3, 4), (128, 1)])
+def test_narrower_views_have_every_power_of_two_that_divides_the_rows(channels, rows):
+    x = Tensor(Buffer("x", Space.SURFACE), 2, channels, rows, 10)
+    wanted = [1 << k for k in range(6, -1, -1) if 1 << k < channels and channels * rows % (1 << k) == 0]
+    views = list(narrower_views(x, x))
+    assert [view.c for view, _ in views] == wanted
+    assert all(view.bytes == x.bytes and view.row == x.row and other == view for view, other in views)
 
 
 @pytest.mark.parametrize("chip", ["M1", "M2", "M3", "M4", "M5", "A19"])

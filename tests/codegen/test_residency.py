@@ -16,9 +16,11 @@ from hexane.codegen.context import Policy
 from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.memory import Cause
 from hexane.codegen.memory.arena import Arena, ArenaBlock
+from hexane.codegen.memory.layout import grid_of
 from hexane.codegen.memory.pipelining import LOCKED, NOTE, is_shown
-from hexane.codegen.operands import RESULT, SECOND, held, operands_of
+from hexane.codegen.operands import RESULT, SECOND, Extents, TaskOperand, held, operands_of
 from hexane.codegen.operations import ResultType, SourceType
+from hexane.codegen.plan import Buffer, Dma, Region, Space
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
@@ -410,6 +412,19 @@ def test_bands_are_not_cut_where_everything_fits():
     graph, x = chain()
     (plans,) = engine_plans(check(graph, x, Policy()))
     assert len(plans) == 5
+
+
+@pytest.mark.parametrize("heights", [(6, 6, 6, 4), (4, 4, 6), (6, 4, 12, 12)])
+def test_planes_of_a_buffer_are_those_of_most_of_its_walks(heights):
+    buffer = Buffer("b", Space.SCRATCH)
+    ends = [
+        TaskOperand(i, RESULT, Extents(1, 1, 24 // h, h, 32), 2, Dma(buffer, 0, 64, 64 * h, 0, 0), Region(), False)
+        for i, h in enumerate(heights)
+    ]
+    fits = {plane: sum(h % plane == 0 for h in heights) for plane in heights}
+    wanted = min(heights, key=lambda plane: (-fits[plane], plane))
+    grid = grid_of(ends, None, 24 * 64)
+    assert grid is not None and (grid.c, grid.h, grid.row_bytes) == (24 // wanted, wanted, 64)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 20)), max_size=40))

@@ -41,7 +41,7 @@ NOBODY = -1
 
 def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
     """Every hazard of one engine program, in the order of its tasks; each names task, register and byte address."""
-    order = TaskOrder(chips.generation(tasks[0].generation).l2_bytes if tasks else 0)
+    order = TaskOrder(chips.generation(tasks[0].generation).l2_bytes)
     return [hazard for index, words in enumerate(tasks) for hazard in order.next(understand(Registers(index, words)))]
 
 
