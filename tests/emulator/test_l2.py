@@ -53,17 +53,17 @@ def test_what_is_written_is_read_back_by_others() -> None:
     region = L2Region(base=0x40, group=0x400, depth=0x200, channel=0x20, row=0x90, element=2)
     extent = Extent(2, 1, 4, 3, 10)
     values = np.arange(240, dtype=np.uint16).reshape(extent)
-    l2.write(region, extent, **AT)[...] = values
-    np.testing.assert_array_equal(l2.read(region, extent, **AT), values)
+    l2.write(Place(region, extent), **AT)[...] = values
+    np.testing.assert_array_equal(l2.read(Place(region, extent), **AT), values)
     assert l2.data[0x40 + 0x400 + 2 * 0x20 + 0x90 + 6] == values[1, 0, 2, 1, 3] & 0xFF
 
 
 def test_one_unit_that_nobody_wrote() -> None:
     l2 = L2(L2_BYTES)
     region = L2Region(base=0, group=0, depth=0, channel=0x20, row=0x100, element=2)
-    l2.write(region, Extent(1, 1, 8, 4, 16), **AT)
+    l2.write(Place(region, Extent(1, 1, 8, 4, 16)), **AT)
     with pytest.raises(EmulationError, match="no task wrote") as caught:
-        l2.read(region, Extent(1, 1, 9, 4, 8), **AT)
+        l2.read(Place(region, Extent(1, 1, 9, 4, 8)), **AT)
     assert caught.value.address == 3 * 0x100 + 8 * 0x20
 
 
@@ -88,15 +88,15 @@ def test_a_stream_leaves_nothing_defined() -> None:
     l2 = L2(L2_BYTES)
     region = L2Region(base=0, group=0, depth=0, channel=0x20, row=0x100, element=2)
     extent = Extent(1, 1, 4, 4, 16)
-    l2.write(region, extent, **AT)
-    l2.stream(region, Extent(1, 1, 1, 1, 1), task=7, register="L2.ResultBase.Addr")
+    l2.write(Place(region, extent), **AT)
+    l2.stream(Place(region, Extent(1, 1, 1, 1, 1)), task=7, register="L2.ResultBase.Addr")
     with pytest.raises(EmulationError, match=r"task\[7\] streamed through"):
-        l2.read(region, extent, **AT)
+        l2.read(Place(region, extent), **AT)
 
 
 def test_the_last_byte_is_usable_and_no_more() -> None:
     l2 = L2(L2_BYTES)
     region = L2Region(base=L2_BYTES - 0x20, group=0, depth=0, channel=0x10, row=0, element=2)
-    l2.write(region, Extent(1, 1, 2, 1, 8), **AT)
+    l2.write(Place(region, Extent(1, 1, 2, 1, 8)), **AT)
     with pytest.raises(EmulationError, match="ends at 0x200002"):
-        l2.write(region, Extent(1, 1, 2, 1, 9), **AT)
+        l2.write(Place(region, Extent(1, 1, 2, 1, 9)), **AT)

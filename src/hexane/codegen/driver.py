@@ -16,7 +16,7 @@ from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, surface_shape
-from hexane.codegen.host import subgraph
+from hexane.codegen.host import part_of, subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import RecipeUnit, SegmentRun, runs_of, units_of
 from hexane.codegen.price import price_us
@@ -309,7 +309,9 @@ def parts_of(graph: Graph, context: Context, scaling: Mapping[str, int] | None =
 
 def _source(run: SegmentRun, graph: Graph, context: Context) -> Graph:
     """The part of a canonical graph that a run of tasks computes."""
-    source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
+    function = run.units[0].ops[0].block
+    assert isinstance(function, Function)
+    source = part_of(function, run.ops, run.inputs, run.outputs)
     source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
     source.metadata[CUT_RUNS] = cut_runs((unit.ops for unit in run.units), context.on)
     return source

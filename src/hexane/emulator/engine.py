@@ -18,14 +18,14 @@ from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
 from hexane.emulator.ends import OperandSource, TaskResult, TaskSource
 from hexane.emulator.hazards import TaskOrder
-from hexane.emulator.l2 import L2, L2Region
+from hexane.emulator.l2 import L2, L2Region, Place
 from hexane.emulator.legal import require_legal, require_scratch_written, require_units_agree
 from hexane.emulator.memory import Memory
-from hexane.emulator.regions import tile_of
+from hexane.emulator.regions import operands, tile_of, whole_result
 from hexane.emulator.registers import FormRegisters, Registers
 from hexane.emulator.step_jobs import Aside, Part, jobs_of
-from hexane.emulator.strides import Extent, overlaps_itself
-from hexane.emulator.task import EngineTask, understand
+from hexane.emulator.strides import Extent
+from hexane.emulator.task import EngineTask, of_form, understand
 from hexane.emulator.trace import Computation, TaskReport, TraceReport
 from hexane.emulator.work import UnitWork
 from hexane.frozen import dict_init, replace
@@ -144,8 +144,7 @@ class Engine:
     def _take_turn(self, task: EngineTask) -> tuple[tuple[OperandReader, ...], list[ResultPlace]]:
         """Operands and places of a task whose turn it is; the machine then stands as it does behind the task."""
         require_scratch_written(task, self.scratch_writers)
-        operands = (task.source1, task.source2) if task.source2 else (task.source1,)
-        sources = tuple([self._source(task, operand) for operand in operands])
+        sources = tuple([self._source(task, operand, place) for operand, place in operands(task)])
         places = self._places(task)
         if self.sanitize:
             for hazard in self.order.next(task):
@@ -154,25 +153,25 @@ class Engine:
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
-    def _source(self, task: EngineTask, operand: TaskSource) -> OperandReader:
+    def _source(self, task: EngineTask, operand: TaskSource, place: Place) -> OperandReader:
         """Reader of an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
-        r, region, extent = task.registers, operand.region, operand.stored
         if operand.kind is OperandSource.RESIDENT:
-            view = self.l2.read(region, extent, task=task.index, register=operand.base_register)
+            view = self.l2.read(place, task=task.index, register=operand.base_register)
             return _standing(view, operand)
         if operand.kind is OperandSource.STRIPS:
             take = self._take_strips(task, operand)
             return OperandReader(lambda: _decoded(_logical(take(), operand)), None)
         assert operand.surface is not None
-        views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
+        extent = operand.stored
+        views = dma.source(self.memory, operand.surface, extent, task.registers, sanitize=self.sanitize)
         if operand.kind is OperandSource.KEEP:
-            stay = self.l2.write(region, extent, task=task.index, register=operand.base_register)
+            stay = self.l2.write(place, task=task.index, register=operand.base_register)
             plain = len(views) == 1 and operand.surface.interleave == 1
             stands, load = (_logical(stay, operand), (dma.gather(views), stay)) if plain else (None, None)
             return OperandReader(
                 lambda: _decoded(_logical(_copied(dma.gather(views), stay), operand)), stay, stands, load
             )
-        self._pass_through(task, region, tile_of(task, operand), operand.base_register)
+        self._pass_through(task, place, tile_of(task, operand), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
         blocks = None
@@ -180,13 +179,13 @@ class Engine:
             blocks = Blocks(extent, dma.parts(views), lambda array: _logical(array, operand))
         return OperandReader(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
 
-    def _pass_through(self, task: EngineTask, region: L2Region, extent: Extent, register: str) -> None:
-        """A window or ring: it needs room of its own, and what it held before is gone."""
+    def _pass_through(self, task: EngineTask, place: Place, extent: Extent, register: str) -> None:
+        """A window or ring of a tensor: it needs room of its own, and what it held before is gone."""
         if self.sanitize:
             strict = extent.c > 1 or (task.unit == "NE" and extent.g == 1)
             stride = CHANNEL_STRIDES[register]
-            self.l2.require_rows(region, extent, strict=strict, task=task.index, register=stride)
-            self.l2.stream(region, region.window(extent), task=task.index, register=register)
+            self.l2.require_rows(place.region, extent, strict=strict, task=task.index, register=stride)
+            self.l2.stream(place, task=task.index, register=register)
 
     def _take_strips(self, task: EngineTask, operand: TaskSource) -> Callable[[], np.ndarray]:
         """Type 3: the task before handed its result over strip by strip through a ring.
@@ -223,14 +222,14 @@ class Engine:
         places: list[ResultPlace] = []
         if result.automatic:
             self._automatic_buffer(task)
-        elif self._fits_whole(task):
-            view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
+        elif _fits_whole(task):
+            view = self.l2.write(whole_result(task), task=task.index, register="L2.ResultBase.Addr")
             if result.kind is OperandSource.STREAM:
-                self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
+                self._pass_result_through(task, result.stored)
             if result.kind is not OperandSource.STREAM or not self.sanitize:
                 places.append(ResultPlace(lambda raw: _copied(raw, view), view))
         else:
-            self._pass_through(task, result.region, tile_of(task, result), "L2.ResultBase.Addr")
+            self._pass_result_through(task, tile_of(task, result))
         views = dma.destination(self.memory, result.surface, result.stored, task.registers, sanitize=self.sanitize)
         plain = len(views) == 1 and result.surface.interleave == 1
         in_memory = dma.gather(views) if plain else None
@@ -239,29 +238,34 @@ class Engine:
         self.scratch_writers |= {task.index} if result.surface.channel == SCRATCH else set()
         return places
 
-    @staticmethod
-    def _fits_whole(task: EngineTask) -> bool:
-        """True where the result's region has a place for each element, or only for a strip, a tile or one group."""
-        region, extent = task.result.region, task.result.stored
-        apart = not overlaps_itself(extent, region.strides(), region.element)
-        return region.holds(extent.w) and task.tile_height >= task.hout and apart
-
     def _place_in_l2(self, task: EngineTask) -> ResultPlace:
         result = task.result
         if result.kind is OperandSource.STRIPS:
-            self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
+            self._pass_result_through(task, result.stored)
             self.strips = Strips(result.region, result.stored, [])
             return ResultPlace(self.strips.values.append, None)
-        view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
+        view = self.l2.write(whole_result(task), task=task.index, register="L2.ResultBase.Addr")
         return ResultPlace(lambda raw: _copied(raw, view), view)
+
+    def _pass_result_through(self, task: EngineTask, extent: Extent) -> None:
+        region = task.result.region
+        self._pass_through(task, Place(region, region.window(extent)), extent, "L2.ResultBase.Addr")
 
     def _automatic_buffer(self, task: EngineTask) -> None:
         """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""
         extent = task.result.stored
         element = task.result.region.element
         channel = align(min(extent.w, 128) * element, 16)
-        row = L2Region(task.result.region.base, 0, 0, channel, 0, element)
-        self._pass_through(task, row, Extent(1, 1, 1, 1, min(extent.w, 128)), "L2.ResultBase.Addr")
+        row = Extent(1, 1, 1, 1, min(extent.w, 128))
+        place = Place(L2Region(task.result.region.base, 0, 0, channel, 0, element), row)
+        self._pass_through(task, place, row, "L2.ResultBase.Addr")
+
+
+@of_form
+def _fits_whole(task: EngineTask) -> bool:
+    """True where the result's region has a place for each element, or only for a strip, a tile or one group."""
+    place = whole_result(task)
+    return place.region.holds(place.extent.w) and task.tile_height >= task.hout and place.is_distinct
 
 
 CHANNEL_STRIDES = {

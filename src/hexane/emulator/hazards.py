@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane import chips
-from hexane.emulator.ends import OperandSource, OperandSurface, TaskSource
+from hexane.emulator.ends import OperandSource, OperandSurface
 from hexane.emulator.l2 import UNIT, L2Marks, Place
 from hexane.emulator.once import once
 from hexane.emulator.regions import operands, result
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import EngineTask, understand
+from hexane.emulator.task import EngineTask, of_form, understand
 from hexane.errors import EmulationError
 from hexane.isa import Task as Words
 from hexane.isa.channels import SCRATCH
@@ -83,11 +83,42 @@ class HazardUnit:
 class _Access(NamedTuple):
     """A task's use of a place in L2: the register of its base, and the one that says what it waits for."""
 
-    task: EngineTask
     place: Place
     does: str
     register: str
     config: str
+    waits: Waits | None
+    """None: for the task before, which hands strips over."""
+    loads: bool
+
+
+@of_form
+def _accesses(task: EngineTask) -> tuple[_Access, ...]:
+    """Those of the operands, then that of the result, which waits as the operands do, too."""
+    r = task.registers
+    sent, accesses = _waits(r, "ResultCfg"), []
+    for operand, place in operands(task):
+        split = operand.number == 2 and r.has("L2.Src2Cfg.SourceType")
+        config = "Src2Cfg" if split else "SourceCfg"
+        waits = None
+        if operand.kind is not OperandSource.STRIPS:
+            waits = _waits(r, config)
+            follows = None if split else FOLLOWED.get(r["L2.SourceCfg.Src2Dependent"])
+            if follows:
+                waits |= Waits(frozenset({follows}), frozenset({follows}))
+            sent |= waits
+        loads = operand.kind in (OperandSource.KEEP, OperandSource.STREAM)
+        does = "loads a source over" if loads else "reads"
+        accesses.append(_Access(place, does, operand.base_register, config, waits, loads))
+    place = result(task)
+    return (*accesses, _Access(place, "writes its result over", "L2.ResultBase.Addr", "ResultCfg", sent, True))
+
+
+@of_form
+def _leaders(task: EngineTask) -> tuple[tuple[str, str], ...]:
+    """The registers that make the task follow the one before of a unit, and the unit."""
+    asked = ((register, FOLLOWED.get(task.registers[register])) for register in FOLLOWING)
+    return tuple((register, unit) for register, unit in asked if unit)
 
 
 class TaskOrder:
@@ -100,74 +131,52 @@ class TaskOrder:
 
     def next(self, task: EngineTask) -> list[EmulationError]:
         """The hazards of the next task."""
-        sources, target = list(operands(task)), result(task)
-        errors = [*self._leaders(task.registers), *self._in_l2(task, sources, target), *self.memory.next(task)]
+        errors = [*self._without_leader(task), *self._in_l2(task), *self.memory.next(task)]
         unit = self.units[task.unit]
         unit.latest = task.index
         unit.reader.forget(unit.has_read)
         unit.writer.forget(unit.has_written)
-        for _, place in sources:
+        for _, place in operands(task):
             unit.reader.add(task.index, place)
-        unit.writer.add(task.index, target)
+        unit.writer.add(task.index, result(task))
         self.last = task.unit
         return errors
 
-    def _leaders(self, r: Registers) -> Iterator[EmulationError]:
+    def _without_leader(self, task: EngineTask) -> Iterator[EmulationError]:
         """Waits for a task that is not there: an engine may wait for ever; no program of Apple's has one (APPLE)."""
-        for register in FOLLOWING:
-            unit = FOLLOWED.get(r[register])
-            if unit and self.units[unit].latest == NOBODY:
-                yield r.error(f"follows the {unit} task before, and there is none", register)
-        for config in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig"):
-            register = f"{config}.DependencyMode"
-            if r.index == 0 and r[register]:
-                yield r.error("waits for an earlier task, and this is the first", register)
-
-    def _in_l2(
-        self, task: EngineTask, sources: Sequence[tuple[TaskSource, Place]], target: Place
-    ) -> Iterator[EmulationError]:
-        waits = NO_WAITS
-        for operand, place in sources:
-            mine = self._operand_waits(task, operand)
-            waits |= mine
-            yield from self._operand(task, operand, place, mine)
-        sent = waits | _waits(task.registers, "ResultCfg")
-        for name, unit in self.units.items():
-            if name == task.unit:
-                continue  # a unit finishes its tasks in order
-            access = _Access(task, target, "writes its result over", "L2.ResultBase.Addr", "ResultCfg")
-            if name not in sent.written and unit.latest > unit.has_written:
-                yield from self._collision(access, name, "result")
-            if name not in sent.read and unit.latest > unit.has_read:
-                yield from self._collision(access, name, "source")
-        for name, unit in self.units.items():
-            if name in sent.written:
-                unit.has_written = unit.latest
-            if name in sent.read:
-                unit.has_read = unit.latest
-
-    def _operand_waits(self, task: EngineTask, operand: TaskSource) -> Waits:
         r = task.registers
-        if operand.kind is OperandSource.STRIPS:
-            return Waits(frozenset({self.last}), frozenset({self.last}))
-        if operand.number == 1 or not r.has("L2.Src2Cfg.SourceType"):
-            waits = _waits(r, "SourceCfg")
-            follows = FOLLOWED.get(r["L2.SourceCfg.Src2Dependent"])
-            return waits | Waits(frozenset({follows}), frozenset({follows})) if follows else waits
-        return _waits(r, "Src2Cfg")
+        for register, unit in _leaders(task):
+            if self.units[unit].latest == NOBODY:
+                yield r.error(f"follows the {unit} task before, and there is none", register)
+        if r.index == 0:
+            for config in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig"):
+                register = f"{config}.DependencyMode"
+                if r[register]:
+                    yield r.error("waits for an earlier task, and this is the first", register)
 
-    def _operand(self, task: EngineTask, operand: TaskSource, place: Place, waits: Waits) -> Iterator[EmulationError]:
-        loads = operand.kind in (OperandSource.KEEP, OperandSource.STREAM)
-        split = operand.number == 2 and task.registers.has("L2.Src2Cfg.SourceType")
-        config = "Src2Cfg" if split else "SourceCfg"
-        access = _Access(task, place, "loads a source over" if loads else "reads", operand.base_register, config)
-        for name, unit in self.units.items():
-            if name not in waits.written and unit.latest > unit.has_written:
-                yield from self._collision(access, name, "result")
-            if loads and name != task.unit and name not in waits.read and unit.latest > unit.has_read:
-                yield from self._collision(access, name, "source")
+    def _in_l2(self, task: EngineTask) -> Iterator[EmulationError]:
+        before = NO_WAITS
+        for access in _accesses(task):
+            is_result = access.config == "ResultCfg"
+            waits = access.waits or Waits(frozenset({self.last}), frozenset({self.last}))
+            if access.waits is None:
+                before = waits
+            elif is_result:
+                waits |= before
+            for name, unit in self.units.items():
+                if is_result and name == task.unit:
+                    continue  # a unit finishes its tasks in order
+                if name not in waits.written and unit.latest > unit.has_written:
+                    yield from self._collision(task, access, name, "result")
+                loads = access.loads and name != task.unit
+                if loads and name not in waits.read and unit.latest > unit.has_read:
+                    yield from self._collision(task, access, name, "source")
+        for name in waits.written:
+            self.units[name].has_written = self.units[name].latest
+        for name in waits.read:
+            self.units[name].has_read = self.units[name].latest
 
-    def _collision(self, access: _Access, name: str, end: str) -> Iterator[EmulationError]:
+    def _collision(self, task: EngineTask, access: _Access, name: str, end: str) -> Iterator[EmulationError]:
         """The hazard with the last task of another unit whose result or source is at the place."""
         unit, place = self.units[name], access.place
         is_result = end == "result"
@@ -181,10 +190,10 @@ class TaskOrder:
         steps = (*place.region.strides()[:4], UNIT)
         yield EmulationError(
             f"{access.does} the {end} of task[{other}] ({name}) and waits for no task of that unit since",
-            task=access.task.index,
+            task=task.index,
             register=access.register,
             address=place.region.base + sum(int(i) * step for i, step in zip(where, steps)),
-            hint=f"set {access.task.registers.roles.field(f'L2.{access.config}.{flag}')} (docs/reference/hazards.md)",
+            hint=f"set {task.registers.roles.field(f'L2.{access.config}.{flag}')} (docs/reference/hazards.md)",
         )
 
 
@@ -198,32 +207,24 @@ class HazardMemory:
 
     def next(self, task: EngineTask) -> list[EmulationError]:
         """The hazards of the next task through DRAM."""
-        r = task.registers
-        self._settle(task)
-        errors = []
-        for operand in (task.source1, task.source2):
-            if operand is not None and operand.surface is not None:
-                cells = _granules(operand.surface, operand.stored)
-                register = "TileDMASrc.DMAConfig.DependencyMode"
-                errors += self._unwritten(task, operand.surface.channel, cells, register)
-        for channel, cells in self._kernel(task):
+        use, errors = _memory_use(task), []
+        self._settle(task, use)
+        for channel, cells in use.sources:
+            errors += self._unwritten(task, channel, cells, "TileDMASrc.DMAConfig.DependencyMode")
+        for channel, cells in self._kernel(task, use.kernel):
             errors += self._unwritten(task, channel, cells, "Task.DTID" if channel == SCRATCH else "Task.TDE")
-        surface = task.result.surface
-        if surface is not None:
-            cells = _granules(surface, task.result.stored)
-            if r.has("TileDMADst.DMAConfig.DependencyMode"):
-                errors += self._unread(task, surface.channel, cells)
-            _mark(self.writer, surface.channel, cells, task.index)
+        for channel, cells in use.results:
+            if task.registers.has("TileDMADst.DMAConfig.DependencyMode"):
+                errors += self._unread(task, channel, cells)
+            _mark(self.writer, channel, cells, task.index)
         return errors
 
-    def _settle(self, task: EngineTask) -> None:
+    def _settle(self, task: EngineTask, use: _MemoryUse) -> None:
         """A task at a distance, or by its number: with it those before it."""
-        r = task.registers
-        for register in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig"):
-            if r[f"{register}.DependencyMode"]:
-                self.settled = max(self.settled, task.index - 1 - r[f"{register}.DependencyInterval"])
-        if r.channel("kernel") == SCRATCH:
-            self.settled = max(self.settled, r["Task.DTID"])
+        for interval in use.intervals:
+            self.settled = max(self.settled, task.index - 1 - interval)
+        if use.kernel == SCRATCH:
+            self.settled = max(self.settled, task.registers["Task.DTID"])
 
     def _unwritten(self, task: EngineTask, channel: int, place: Granules, register: str) -> list[EmulationError]:
         writer = _last(self.writer, channel, place)
@@ -248,8 +249,7 @@ class HazardMemory:
             f"{min(15, task.index - 1 - reader)} (docs/reference/hazards.md)",
         )]  # fmt: skip
 
-    def _kernel(self, task: EngineTask) -> Iterator[tuple[int, Granules]]:
-        channel = task.registers.channel("kernel")
+    def _kernel(self, task: EngineTask, channel: int | None) -> Iterator[tuple[int, Granules]]:
         if channel in self.writer or channel == SCRATCH:
             assert channel is not None
             for window in windows_of(task.registers.descriptor):
@@ -284,6 +284,26 @@ def _granules(surface: OperandSurface, extent: Extent) -> Granules:
     )  # fmt: skip
     counts, steps = zip(*((count, step // GRANULE) for count, step in axes if count > 1 or step == GRANULE))
     return Granules(surface.base // GRANULE, counts, steps)
+
+
+class _MemoryUse(NamedTuple):
+    """A task's use of DRAM: how far back its sources wait, where they and its result are, the kernel's channel."""
+
+    intervals: tuple[int, ...]
+    sources: tuple[tuple[int, Granules], ...]
+    results: tuple[tuple[int, Granules], ...]
+    kernel: int | None
+
+
+@of_form
+def _memory_use(task: EngineTask) -> _MemoryUse:
+    r = task.registers
+    configs = [f"TileDMASrc.{name}" for name in ("DMAConfig", "Src2DMAConfig")]
+    intervals = tuple(r[f"{c}.DependencyInterval"] for c in configs if r[f"{c}.DependencyMode"])
+    ends = [(end.surface, end.stored) for end in (task.source1, task.source2, task.result) if end is not None]
+    places = [(s.channel, _granules(s, extent)) if s else None for s, extent in ends]
+    sources, results = (tuple(filter(None, some)) for some in (places[:-1], places[-1:]))
+    return _MemoryUse(intervals, sources, results, r.channel("kernel"))
 
 
 def _cells(touched: dict[int, np.ndarray], channel: int, place: Granules) -> np.ndarray:

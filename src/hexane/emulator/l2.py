@@ -47,7 +47,7 @@ class L2Region:
 class Place:
     """A region and the part of it that is in L2 at one time: bytes ``start`` to ``stop``, all of them if ``dense``."""
 
-    __slots__ = ("dense", "extent", "region", "row", "start", "stop")
+    __slots__ = ("_distinct", "dense", "end", "extent", "region", "row", "start", "stop")
 
     def __init__(self, region: L2Region, extent: Extent) -> None:
         self.region, self.extent = region, extent
@@ -57,11 +57,20 @@ class Place:
         span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row + row
         self.start, self.stop = region.base, region.base + span
         self.dense = span == row * h * c * d * g and (h == 1 or region.row == row)
+        self.end = last_byte(region.base, extent, region.strides(), region.element)
+        self._distinct: bool | None = None
 
     @property
     def span(self) -> int:
         """Bytes from the region's base to its last unit."""
         return self.stop - self.start
+
+    @property
+    def is_distinct(self) -> bool:
+        """True where no two elements share a byte."""
+        if self._distinct is None:
+            self._distinct = not overlaps_itself(self.extent, self.region.strides(), self.region.element)
+        return self._distinct
 
     def units(self, cells: np.ndarray) -> np.ndarray:
         """The entries of an array with one per 16 bytes of L2 that lie under the region; a view."""
@@ -166,39 +175,40 @@ class L2:
         """All bytes zero, as at the start; who may read what stays as it is."""
         self.data[: self.high] = 0
 
-    def view(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
-        """The elements of a region as unsigned integers, axes (g, d, c, h, w); a view, not a copy."""
-        self.require_inside(region, extent, task=task, register=register)
-        return strided(self.data, region.base, extent, region.strides(), region.element)
+    def view(self, place: Place, *, task: int, register: str) -> np.ndarray:
+        """The elements of a place as unsigned integers, axes (g, d, c, h, w); a view, not a copy."""
+        self.require_inside(place, task=task, register=register)
+        region = place.region
+        return strided(self.data, region.base, place.extent, region.strides(), region.element)
 
-    def read(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
+    def read(self, place: Place, *, task: int, register: str) -> np.ndarray:
         """A resident operand: the same view, after asking that some task left these bytes for others."""
-        view = self.view(region, extent, task=task, register=register)
-        place = Place(region, extent)
+        view = self.view(place, task=task, register=register)
         if self.sanitize and (self.shadow.all_from(place) or 0) <= 0:
             units = place.units(self.shadow.map())
             lowest = int(units.min())
             if lowest <= 0:
                 where = np.unravel_index(int(np.argmin(units)), units.shape)
-                address = region.base + sum(int(i) * s for i, s in zip(where, (*region.strides()[:4], UNIT)))
+                steps = (*place.region.strides()[:4], UNIT)
+                address = place.region.base + sum(int(i) * s for i, s in zip(where, steps))
                 why = (
                     "no task wrote" if lowest == 0 else f"task[{-lowest - 1}] streamed through and left nothing defined"
                 )
                 raise EmulationError(f"reads L2 where {why}", task=task, register=register, address=address)
         return view
 
-    def write(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
+    def write(self, place: Place, *, task: int, register: str) -> np.ndarray:
         """A view to store a tensor into, which later tasks may read."""
-        view = self.view(region, extent, task=task, register=register)
-        self.require_distinct(region, extent, task=task, register=register)
-        self.shadow.add(task + 1, Place(region, extent))
+        view = self.view(place, task=task, register=register)
+        self.require_distinct(place, task=task, register=register)
+        self.shadow.add(task + 1, place)
         return view
 
-    def stream(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
+    def stream(self, place: Place, *, task: int, register: str) -> None:
         """Note that a window, a ring or a buffer passes through these bytes: their content is undefined afterwards."""
-        self.require_inside(region, extent, task=task, register=register)
-        self.require_distinct(region, extent, task=task, register=register)
-        self.shadow.add(-(task + 1), Place(region, extent))
+        self.require_inside(place, task=task, register=register)
+        self.require_distinct(place, task=task, register=register)
+        self.shadow.add(-(task + 1), place)
 
     def require_rows(self, region: L2Region, extent: Extent, *, strict: bool, task: int, register: str) -> None:
         """Refuse a channel stride that holds no whole row of a tensor passing through although L2 has room for it.
@@ -221,24 +231,23 @@ class L2:
                 address=region.base,
             )
 
-    def require_inside(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
-        """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""
-        end = last_byte(region.base, extent, region.strides(), region.element)
-        if end > self.room:
+    def require_inside(self, place: Place, *, task: int, register: str) -> None:
+        """Refuse a place that ends beyond the buffer; without this the model could not go on, so it is always on."""
+        if place.end > self.room:
             raise EmulationError(
-                f"region of {extent} elements ends at {end:#x} of L2, which has {self.room:#x} bytes",
+                f"region of {place.extent} elements ends at {place.end:#x} of L2, which has {self.room:#x} bytes",
                 task=task,
                 register=register,
-                address=region.base,
+                address=place.region.base,
             )
-        self.high = max(self.high, end)
+        self.high = max(self.high, place.end)
 
-    def require_distinct(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
+    def require_distinct(self, place: Place, *, task: int, register: str) -> None:
         """Refuse strides with which a tensor that is written would overwrite itself."""
-        if self.sanitize and overlaps_itself(extent, region.strides(), region.element):
+        if self.sanitize and not place.is_distinct:
             raise EmulationError(
-                f"the strides of the region make its {extent} elements overlap",
+                f"the strides of the region make its {place.extent} elements overlap",
                 task=task,
                 register=register,
-                address=region.base,
+                address=place.region.base,
             )

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hexane.emulator.ends import OperandSource, TaskResult, TaskSource
 from hexane.emulator.l2 import Place
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import EngineTask
+from hexane.emulator.task import EngineTask, of_form
 from hexane.isa.tiles import source_rows
 
 
-def operands(task: EngineTask) -> Iterator[tuple[TaskSource, Place]]:
+@of_form
+def operands(task: EngineTask) -> tuple[tuple[TaskSource, Place], ...]:
     """Every operand with its place in L2: whole where it stays there, else the window or ring that it passes."""
+    places = []
     for operand in (task.source1, task.source2):
-        if operand is None:
-            continue
-        if operand.kind in (OperandSource.RESIDENT, OperandSource.KEEP):
-            yield operand, Place(operand.region, operand.stored)
-        else:
-            yield operand, Place(operand.region, operand.region.window(tile_of(task, operand)))
+        if operand is not None:
+            stays = operand.kind in (OperandSource.RESIDENT, OperandSource.KEEP)
+            part = operand.stored if stays else operand.region.window(tile_of(task, operand))
+            places.append((operand, Place(operand.region, part)))
+    return tuple(places)
 
 
+@of_form
 def result(task: EngineTask) -> Place:
     """The result's place; of an automatic buffer, of which only the base is known, its row of a patch."""
     end = task.result
@@ -31,6 +31,12 @@ def result(task: EngineTask) -> Place:
     if end.kind in (OperandSource.STREAM, OperandSource.STRIPS):
         return Place(end.region, end.region.window(tile_of(task, end)))
     return Place(end.region, end.stored)
+
+
+@of_form
+def whole_result(task: EngineTask) -> Place:
+    """The same with all its elements."""
+    return Place(task.result.region, task.result.stored)
 
 
 def stays(task: EngineTask) -> bool:

@@ -6,15 +6,17 @@ Nothing is executed here. Every value whose effect is not known is an error that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
-from operator import attrgetter
+from functools import wraps
+from typing import TypeVar
 
 from hexane.emulator.ends import TaskResult, TaskSource, result, sources
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
-from hexane.frozen import slot_init
+from hexane.frozen import dict_init
 
 
 class PEKind(IntEnum):
@@ -27,10 +29,10 @@ class PEKind(IntEnum):
     BINARY_REDUCE = 6
 
 
-@slot_init
-@dataclass(frozen=True, slots=True)
+@dict_init
+@dataclass(frozen=True)
 class EngineTask:
-    """One task descriptor, understood."""
+    """One task descriptor, understood; ``form``, if it is another of the form of one before, is that one."""
 
     registers: Registers
     unit: str  # "NE" or "PE"
@@ -47,6 +49,7 @@ class EngineTask:
     source1: TaskSource
     source2: TaskSource | None
     result: TaskResult
+    form: EngineTask | None = None
 
     @property
     def index(self) -> int:
@@ -54,10 +57,27 @@ class EngineTask:
 
     def at(self, registers: Registers) -> EngineTask:
         """The same of another task of its form (``Registers.form``)."""
-        return EngineTask(registers, *_OF_FORM(self))
+        task = object.__new__(EngineTask)
+        task.__dict__.update(self.__dict__, registers=registers, form=self)
+        return task
 
 
-_OF_FORM = attrgetter(*(field.name for field in fields(EngineTask)[1:]))
+Answer = TypeVar("Answer")
+
+
+def of_form(question: Callable[[EngineTask], Answer]) -> Callable[[EngineTask], Answer]:
+    """A question about a task that has one answer for all tasks of its form; it is asked of the first of them."""
+    name = f"{question.__module__}.{question.__qualname__}"
+
+    @wraps(question)
+    def asked(task: EngineTask) -> Answer:
+        known = vars(task.form or task)
+        if name not in known:
+            known[name] = question(task.form or task)
+        answer: Answer = known[name]
+        return answer
+
+    return asked
 
 
 def understand(r: Registers) -> EngineTask:
