@@ -11,7 +11,7 @@ from hexane.passes.rewriting import sweep
 
 
 def part_of(function: Function, ops: Sequence[Op], inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Graph:
-    """Ops for the engine as a graph of their own; where they are the whole function ``main``, the function itself, not a copy."""
+    """Ops for the engine as a graph; where they are all of a function ``main``, the function itself, not a copy."""
     whole = len(ops) == len(function.ops) and inputs == function.inputs and outputs == function.outputs
     if whole and function.name == "main" and not function.attributes:
         return Graph([function])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hexane import isa
-from hexane.emulator.registers import Registers
+from hexane.emulator.registers import RegisterReader, Registers
 from hexane.errors import EmulationError, HexaneError
 from hexane.isa.stream import Layouts
 
@@ -17,7 +17,9 @@ ALIGNMENT = 0x100
 MOST_TASKS = 0x10000  # per operation (docs/reference/engine-h13.md 4.2)
 
 
-def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> Iterator[Registers]:
+def walk(
+    text: bytes, generation: str, *, first_words: int | None, count: int | None, read: RegisterReader = Registers
+) -> Iterator[Registers]:
     """Every task in the order of the links.
 
     Parameters
@@ -25,6 +27,7 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     text : the text section.
     first_words : length of the first task in 32-bit words, which the program header states; None where it is not known.
     count : number of tasks that the program header states; None where it is not known.
+    read : what makes registers of a task's place in the chain and its descriptor.
 
     Raises EmulationError for a broken link, a wrong task number, or a size that does not fit the records.
     """
@@ -32,7 +35,7 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     layouts = Layouts()
     data = memoryview(text)[: len(text) & ~3].cast("I")
     for index in range(MOST_TASKS):
-        r = _read(data, generation, index, offset, words, layouts)
+        r = read(index, _task(data, generation, index, offset, words, layouts))
         last = r.flag("Header[0].EON")
         _require_numbers(r, index, last=last)
         yield r
@@ -44,7 +47,7 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
 
 
-def _read(data: memoryview, generation: str, index: int, offset: int, words: int | None, layouts: Layouts) -> Registers:
+def _task(data: memoryview, generation: str, index: int, offset: int, words: int | None, layouts: Layouts) -> isa.Task:
     size = _length(data, offset, index)
     if words is not None and words != size:
         where = "Header[1].NextSize" if index else "first task"
@@ -59,7 +62,7 @@ def _read(data: memoryview, generation: str, index: int, offset: int, words: int
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
     _require_blocks(task, index)
-    return Registers(index, task)
+    return task
 
 
 def _length(data: memoryview, offset: int, index: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from hexane import chips
 from hexane.emulator import chain, stream
 from hexane.emulator.memory import DRAM_LIMIT, DramBuffer, Memory
-from hexane.emulator.registers import Registers
+from hexane.emulator.registers import RegisterReader, Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 from hexane.image.files import open_image
@@ -88,11 +88,11 @@ class EmulatedProgram:
         _programs[source] = program
         return program
 
-    def chain(self) -> Iterator[Registers]:
+    def chain(self, read: RegisterReader = Registers) -> Iterator[Registers]:
         """The tasks in the order in which they run; see `chain.walk` for H13, `stream.walk` for later ones."""
         if family_of(self.generation).packed:
-            return stream.walk(self.text, self.generation, count=self.task_count)
-        return chain.walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
+            return stream.walk(self.text, self.generation, count=self.task_count, read=read)
+        return chain.walk(self.text, self.generation, first_words=self.first_words, count=self.task_count, read=read)
 
     @property
     def l2_bytes(self) -> int:

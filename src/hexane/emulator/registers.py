@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from hexane import chips, isa
 from hexane.errors import EmulationError
-from hexane.isa.fields import FieldPlan
+from hexane.isa.fields import FieldPlan, FieldRow
 from hexane.isa.roles import CHANNEL, Roles, roles_of
 
 CHANNELS = {side: CHANNEL.format(side) for side in ("source1", "source2", "result", "kernel", "table")}
@@ -126,10 +126,60 @@ class Registers:
             )
 
 
+RegisterReader = Callable[[int, isa.Task], Registers]
+"""What gives the registers of a task, by its place in the chain and its descriptor."""
+
+
 @lru_cache(1024)
 def _lasting(plan: FieldPlan) -> Callable[[list[int]], tuple[int, ...]]:
     """Reader of the fields of a layout that say nothing of a task's turn."""
     return itemgetter(*(at for name, at in plan.index.items() if not TURN.fullmatch(name)))
+
+
+class RegisterForms:
+    """Registers of the tasks of one program, decoded once for all tasks of a form."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[FieldPlan, int], Registers] = {}
+
+    def of(self, index: int, descriptor: isa.Task) -> Registers:
+        """Those of a task at a place in the chain."""
+        plan = roles_of(descriptor.generation).plan_of(descriptor)
+        turn, mask = _turn(plan)
+        key = plan, descriptor.number & ~mask
+        if key not in self._known:
+            self._known[key] = Registers(index, descriptor)
+        return _RegistersOfForm(index, descriptor, self._known[key], turn)
+
+
+@lru_cache(1024)
+def _turn(plan: FieldPlan) -> tuple[dict[str, FieldRow], int]:
+    """The fields of a layout that say something of a task's turn, and their bits."""
+    rows = {name: row for name, row in plan.listed.items() if TURN.fullmatch(name)}
+    return rows, plan.mask(rows)
+
+
+class _RegistersOfForm(Registers):
+    """Those of a task like one that was decoded, but for fields of its turn, which are read from its own words."""
+
+    def __init__(self, index: int, descriptor: isa.Task, first: Registers, turn: dict[str, FieldRow]) -> None:
+        self.__dict__.update(first.__dict__, index=index, descriptor=descriptor, _first=first, _turn=turn)
+
+    _first: Registers
+    _turn: dict[str, FieldRow]
+
+    def __getitem__(self, name: str) -> int:
+        row = self._turn.get(name)
+        return super().__getitem__(name) if row is None else self.descriptor.value_of(row)
+
+    def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        if self._turn.keys().isdisjoint(names):
+            return super().several(names)
+        return tuple(self[name] for name in names)
+
+    @property
+    def form(self) -> Hashable:
+        return self._first
 
 
 class FormRegisters(Registers):

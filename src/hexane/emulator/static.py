@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from hexane.emulator.engine import Engine
 from hexane.emulator.program import EmulatedProgram
+from hexane.emulator.registers import RegisterForms
 from hexane.errors import HexaneError
 from hexane.image import Image
 
@@ -30,6 +31,6 @@ def check_program(image: Image | EmulatedProgram) -> None:
     """
     program = EmulatedProgram.of(image)
     engine = Engine(program.buffers(), program.l2_bytes)
-    for registers in program.chain():
+    for registers in program.chain(RegisterForms().of):
         engine.check(registers)
     program.require_complete(engine.memory)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from hexane import isa
 from hexane.emulator.once import once
-from hexane.emulator.registers import Registers
+from hexane.emulator.registers import RegisterReader, Registers
 from hexane.errors import EmulationError, HexaneError
 
 
-def walk(text: bytes, generation: str, *, count: int | None) -> Iterator[Registers]:
+def walk(text: bytes, generation: str, *, count: int | None, read: RegisterReader = Registers) -> Iterator[Registers]:
     """Every task in the order of the stream.
 
-    ``count`` is the number of tasks that the program states; None where it is not known.
+    ``count`` is the number of tasks that the program states; None where it is not known; ``read``: see ``chain.walk``.
 
     Raises EmulationError for bytes that are no stream, for a wrong task number, a wrong tag, and a mark of the last
     task that another task has or the last one lacks.
@@ -31,7 +31,7 @@ def walk(text: bytes, generation: str, *, count: int | None) -> Iterator[Registe
     if count is not None and count != len(tasks):
         raise EmulationError(f"the stream has {len(tasks)} tasks, the program states {count}", task=len(tasks))
     for index, task in enumerate(tasks):
-        r = Registers(index, task)
+        r = read(index, task)
         _require_position(r, index, last=index == len(tasks) - 1)
         yield r
 

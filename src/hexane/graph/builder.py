@@ -187,33 +187,40 @@ def type_error(error: GraphError, name: str) -> GraphError:
 
 def wrap_operands(spec: OpSpec, operands: dict[str, Any], const: Callable[..., Value]) -> dict[str, Any]:
     """Operands as Values: arrays and Python values become constants of the dtype that the signature asks for."""
-    letters: dict[str, str] = {}
-    for name, operand in operands.items():
-        if operand is None:
-            continue
-        param = spec.param(name)
-        if param.is_tensor and param.group not in letters:
-            for item in operand if param.variadic and isinstance(operand, (tuple, list)) else (operand,):
-                if isinstance(item, Value):
-                    letters.setdefault(param.group, item.dtype)
-    first_float = next((dtype for dtype in letters.values() if dtype in FLOATS), None)
+    if not operands.keys() <= spec.by_name.keys():
+        for name in [name for name, operand in operands.items() if operand is not None]:
+            spec.param(name)
+    letters: dict[str, str] | None = None
     wrapped: dict[str, Any] = {}
     for param in spec.params:  # signature order, whatever the caller's
         operand = operands.get(param.name)
-        if operand is None:
+        if operand is None or (isinstance(operand, Value) and not param.variadic):
+            if operand is not None:
+                wrapped[param.name] = operand
             continue
+        letters = _letters(spec, operands) if letters is None else letters
         if param.variadic:
             if not isinstance(operand, (tuple, list)):
                 raise GraphError(f"{param.name} of {spec.name} takes a tuple of values")
-            wrapped[param.name] = tuple(_wrap(spec, param, item, letters, first_float, const) for item in operand)
+            wrapped[param.name] = tuple([_wrap(param, item, letters, const) for item in operand])
         else:
-            wrapped[param.name] = _wrap(spec, param, operand, letters, first_float, const)
+            wrapped[param.name] = _wrap(param, operand, letters, const)
     return wrapped
 
 
-def _wrap(
-    spec: OpSpec, param: Param, operand: Any, letters: dict[str, str], first_float: str | None, const: Callable
-) -> Value:
+def _letters(spec: OpSpec, operands: dict[str, Any]) -> dict[str, str]:
+    """The dtype of each letter of the signature of which an operand is a value."""
+    letters: dict[str, str] = {}
+    for name, operand in operands.items():
+        param = spec.by_name.get(name)
+        if operand is not None and param is not None and param.is_tensor and param.group not in letters:
+            for item in operand if param.variadic and isinstance(operand, (tuple, list)) else (operand,):
+                if isinstance(item, Value):
+                    letters.setdefault(param.group, item.dtype)
+    return letters
+
+
+def _wrap(param: Param, operand: Any, letters: dict[str, str], const: Callable) -> Value:
     if isinstance(operand, Value):
         return operand
     if isinstance(operand, Constant):
@@ -225,6 +232,7 @@ def _wrap(
         except TypeError:  # a list of lists is no key
             pass
     dtype: str | None = None
+    first_float = next((dtype for dtype in letters.values() if dtype in FLOATS), None)
     if param.is_attribute:
         operand, dtype = _attribute(kind, operand, first_float)
     elif not isinstance(operand, (np.ndarray, np.generic)):
@@ -251,6 +259,8 @@ def _attribute(kind: str, operand: Any, first_float: str | None) -> tuple[Any, s
         operand = np.asarray(operand, dtype=str)
     elif dtype == "int32":
         operand, dtype = _integers(operand)
+    if type(operand) is float and kind == "float":
+        return operand, dtype
     if kind.endswith("s"):
         return np.reshape(operand, (1,)) if np.ndim(operand) == 0 else operand, dtype
     return np.reshape(operand, ()) if np.ndim(operand) == 1 and np.size(operand) == 1 else operand, dtype

@@ -120,6 +120,17 @@ class OpSpec:
         return self.about or (self.evaluate.__doc__ or "" if self.evaluate else "")
 
     @cached_property
+    def domain_of(self) -> dict[str, tuple[str, frozenset[str]]]:
+        """Letter of the signature and dtypes of each tensor parameter, in its order."""
+        tensors = [param for param in self.params if param.is_tensor]
+        return {p.name: (p.group, self.domains.get(p.group) or DOMAINS.get(p.group, ANY)) for p in tensors}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Those of the parameters that have one."""
+        return {param.name: param.default for param in self.params if not param.required}
+
+    @cached_property
     def by_name(self) -> dict[str, Param]:
         return {param.name: param for param in self.params}
 
@@ -397,23 +408,21 @@ def _reading(constant: Constant, kind: str, where: Callable[[], str]) -> Any:
 def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
     """The dtype of each letter of the signature; GraphError when operands disagree or are outside the domain."""
     bound: dict[str, tuple[str, str]] = {}
-    for param in spec.params:
-        operand = operands.get(param.name)
-        if operand is None or not param.is_tensor:
+    for name, (letter, domain) in spec.domain_of.items():
+        operand = operands.get(name)
+        if operand is None:
             continue
-        domain = spec.domains.get(param.group) or DOMAINS.get(param.group, ANY)
         for value in operand if isinstance(operand, tuple) else (operand,):
             type_: Any = getattr(value, "type", value)  # a value, or a type itself
             if isinstance(type_, (StateType, ListType)):
-                raise GraphError(f"{param.name} of {spec.name} is a {type_}, not a tensor")
-            if type_.dtype not in domain:
+                raise GraphError(f"{name} of {spec.name} is a {type_}, not a tensor")
+            dtype = type_.dtype
+            if dtype not in domain:
+                raise GraphError(f"{name} of {spec.name} is {dtype}", hint=f"it may be {', '.join(sorted(domain))}")
+            first = bound.setdefault(letter, (dtype, name))
+            if first[0] != dtype:
                 raise GraphError(
-                    f"{param.name} of {spec.name} is {type_.dtype}", hint=f"it may be {', '.join(sorted(domain))}"
-                )
-            first = bound.setdefault(param.group, (type_.dtype, param.name))
-            if first[0] != type_.dtype:
-                raise GraphError(
-                    f"{param.name} of {spec.name} is {type_.dtype} while {first[1]} is {first[0]}",
+                    f"{name} of {spec.name} is {dtype} while {first[1]} is {first[0]}",
                     hint="operands of one op share a dtype; cast one of them",
                 )
     return {letter: dtype for letter, (dtype, _) in bound.items()}
@@ -445,14 +454,11 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
         for name in operands:
             spec.param(name)
     check_dtypes(spec, operands)
-    arguments: dict[str, Any] = {}
-    for param in spec.params:
-        operand = operands.get(param.name)
+    arguments = dict(spec.defaults)
+    for name, operand in operands.items():
         if operand is None:
-            if param.required:
-                raise GraphError(f"{spec.name} lacks {param.name}")
-            arguments[param.name] = param.default
             continue
+        param = spec.by_name[name]
         if param.since > opset:
             raise GraphError(f"{param.name} of {spec.name} exists from op set ios{param.since} on")
         if param.variadic != isinstance(operand, tuple):
@@ -460,15 +466,16 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
                 f"{param.name} of {spec.name} must be {'a tuple of values' if param.variadic else 'one value'}"
             )
         if param.is_attribute and param.variadic:
-            arguments[param.name] = tuple(_static(spec, param, value) for value in operand)
+            arguments[name] = tuple(_static(spec, param, value) for value in operand)
         elif param.is_attribute:
-            arguments[param.name] = _legal(spec, param, _static(spec, param, operand))
-        elif param.variadic:
-            arguments[param.name] = tuple(value.type for value in operand)
+            arguments[name] = _legal(spec, param, _static(spec, param, operand))
         else:
-            arguments[param.name] = operand.type
+            arguments[name] = tuple(value.type for value in operand) if param.variadic else operand.type
+    if len(arguments) < len(spec.params):
+        raise GraphError(f"{spec.name} lacks {next(name for name in spec.by_name if name not in arguments)}")
     if not spec.dynamic:
-        for name, argument_ in arguments.items():
+        for name in operands:
+            argument_ = arguments[name]
             for type_ in argument_ if isinstance(argument_, tuple) else (argument_,):
                 if isinstance(type_, TensorType) and not type_.is_static:
                     raise UnsupportedError(f"{name} of {spec.name} has an extent that depends on data: {type_}")

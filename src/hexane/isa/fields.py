@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class FieldPlan:
         names = {row.name for row in listed}
         fixed = {name: value for name, value in (fixed or {}).items() if name not in names}
         self.order = [*(row.name for row in rows), *fixed]
+        self.listed = {row.name: row for row in listed}
         self.index = {name: at for at, name in enumerate([*(row.name for row in listed), *fixed])}
         self._known = [*fixed.values(), 0]  # the last one stands for all names that are missing
         self._array = np.array
@@ -76,9 +77,18 @@ class FieldPlan:
         rows = [row for at in places for row in self._rows[at]]
         return Numbers(self, row, {f.name: value for f in rows if (value := words[f.at] >> f.shift & f.limit)})
 
+    def mask(self, names: Iterable[str]) -> int:
+        """Bits of these listed fields in the words of a task as one number (``Task.number``)."""
+        rows = (self.listed[name] for name in names)
+        return sum({(row.at, bit): 1 << 32 * row.at + bit for row in rows for bit in _bits(row)}.values())
+
     def picker(self, names: tuple[str, ...]) -> Callable[[list[int]], tuple[int, ...]]:
         """Reader of the values of these names from a task's row."""
         picker = self._pickers.get(names)
         if picker is None:
             picker = self._pickers[names] = itemgetter(*(self.index.get(name, -1) for name in names))
         return picker
+
+
+def _bits(row: FieldRow) -> range:
+    return range(row.shift, row.shift + row.limit.bit_length())

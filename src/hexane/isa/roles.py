@@ -249,11 +249,15 @@ class Roles:
 
     def values(self, task: Task) -> Numbers:
         """All fields that the task writes, and all roles, to their values; a role that is not 0 by its reset too."""
+        return task.read_all(self.plan_of(task))
+
+    def plan_of(self, task: Task) -> FieldPlan:
+        """The reader of tasks of one layout."""
         layout, key = task.layout, (self.generation, True)
         plan = layout.plans.get(key)
         if plan is None:
             plan = layout.plans[key] = self._plan(task)
-        return task.read_all(plan)
+        return plan
 
     def _plan(self, task: Task) -> FieldPlan:
         """Reader of tasks of one layout: rows of their words under both names, resets of what they do not write."""

@@ -207,6 +207,15 @@ class Task:
             plan = layout.plans[key] = FieldPlan(self.rows(), layout.size)
         return dict(plan(self._words))
 
+    @property
+    def number(self) -> int:
+        """All words as one number, the first in its lowest bits."""
+        return int.from_bytes(self.to_bytes(), "little")
+
+    def value_of(self, row: FieldRow) -> int:
+        """The field of a row of the task's layout."""
+        return int(self._words[row.at]) >> row.shift & row.limit
+
     def read_all(self, plan: FieldPlan) -> Numbers:
         """Reader of a plan for the task's layout."""
         return plan(self._words)
