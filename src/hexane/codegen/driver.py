@@ -276,9 +276,7 @@ def link_run(run: SegmentRun, context: Context) -> Linked:
     fragments = []
     for unit in run.units:
         assert unit.choice is not None
-        fragment, described = unit.choice.fragment, unit.ops[-1].describe()
-        fragment.plans = [plan if plan.op else plan.but(op=described) for plan in fragment.plans]
-        fragments.append(fragment)
+        fragments.append(unit.choice.fragment)
     moves.remove(fragments, values, inputs, outputs, context.on)
     kernel_results.through_scratch(fragments, values, outputs, context)
     planar_copies.replace(fragments, values, context)

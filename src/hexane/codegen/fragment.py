@@ -79,7 +79,10 @@ class Tensor:
 
     def dma(self, offset: int = 0) -> Dma:
         """The tensor as an elementwise task walks it: a batch runs as groups."""
-        return Dma(self.buffer, self.offset + offset, self.row, self.plane, self.batch, self.batch, self.element)
+        row = self.row
+        plane = row * self.h
+        batch = plane * self.c
+        return Dma(self.buffer, self.offset + offset, row, plane, batch, batch, self.element)
 
     def image(self, n: int) -> Tensor:
         """One image of the batch."""

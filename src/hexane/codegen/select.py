@@ -101,8 +101,9 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     when none takes the op.
     """
     choice = _select(op, context, strict=strict)
-    recipe_doubt = "; ".join(_doubts(choice, context))
-    choice.fragment.plans = [plan.but(recipe_doubt=recipe_doubt) for plan in choice.fragment.plans]
+    doubt, described = "; ".join(_doubts(choice, context)), choice.ops[-1].describe()
+    plans = choice.fragment.plans
+    choice.fragment.plans = [plan.but(recipe_doubt=doubt, op=plan.op or described) for plan in plans]
     return choice
 
 

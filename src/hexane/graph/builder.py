@@ -9,9 +9,10 @@ graph = b.graph
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class GraphBuilder:
         self.names = function.names
         self._outputs: list[Value] = list(function.outputs)
         self._blocks: list[Block] = []
+        self._written: dict[Hashable, list[_Step]] = {}
 
     @property
     def graph(self) -> Graph:
@@ -145,16 +147,43 @@ class GraphBuilder:
                     outputs = result_types(spec, inputs, opset_number(opset or self.function.opset))
         except GraphError as error:
             raise type_error(error, name or type) from None
-        base = name or type.rsplit(".", 1)[-1]
+        results = self._added(operation, outputs, name)
+        if not results:
+            return None
+        return results[0] if len(results) == 1 else results
+
+    def again(self, form: Hashable, x: Value, write: Callable[[Value], Value]) -> Value:
+        """``write(x)``: ops of single operands and one result, the last of which is the value.
+
+        Behind the first time, ops that were written for a form, of a value of the same type, are copied: they are given
+        the types that they had then.
+        """
+        key = form, x.type
+        steps = self._written.get(key)
+        if steps is None:
+            ops = self.block.ops
+            count, result = len(ops), write(x)
+            self._written[key] = _steps(x, list(islice(ops.before(self.before), len(ops) - count))[::-1])
+            return result
+        values = [x]
+        for step in steps:
+            inputs = {
+                param: values[operand] if isinstance(operand, int) else self._operand(operand, name=param)
+                for param, operand in step.operands.items()
+            }
+            values += self._added(Op(step.type, inputs, opset=step.opset), (step.result,), None)
+        return values[-1]
+
+    def _added(self, operation: Op, outputs: tuple[Type, ...], name: str | None) -> tuple[Value, ...]:
+        """The results of an op that is now in its place."""
+        base = name or operation.type.rsplit(".", 1)[-1]
         results = []
         for index, result in enumerate(outputs):
             results.append(Value(self.names.unique(base if index == 0 else f"{base}_{index}"), result, op=operation))
         operation.outputs = tuple(results)
         operation.name = results[0].name if results else name
         self.block.add(operation, self.before)
-        if not results:
-            return None
-        return results[0] if len(results) == 1 else tuple(results)
+        return operation.outputs
 
     def subblock(self, inputs: Any = ()) -> _SubBlock:
         """A context in which ops go into a new inner block: ``with b.subblock({"i": type}) as block: ...``.
@@ -164,6 +193,25 @@ class GraphBuilder:
         pairs = inputs.items() if isinstance(inputs, dict) else inputs
         block = Block(Value(self.names.unique(name), type_) for name, type_ in pairs)
         return _SubBlock(self, block)
+
+
+class _Step(NamedTuple):
+    """An op that was written: its operands are constants, or the numbers of results before, 0 of what it began with."""
+
+    type: str
+    opset: str | None
+    operands: dict[str, Constant | int]
+    result: Type
+
+
+def _steps(x: Value, ops: Sequence[Op]) -> list[_Step]:
+    numbers = {x: 0} | {op.output: number for number, op in enumerate(ops, 1)}
+    return [
+        _Step(
+            op.type, op.opset, {p: value.constant or numbers[value] for p, value in op.inputs.items()}, op.output.type
+        )
+        for op in ops
+    ]
 
 
 class _SubBlock:

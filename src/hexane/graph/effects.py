@@ -35,7 +35,8 @@ def written(op: Op) -> Value:
 def touched(op: Op) -> dict[Value, bool]:
     """The states that an op uses, itself or in its blocks, and whether it changes them."""
     states: dict[Value, bool] = {}
-    for part in (op, *(inner for block in op.blocks for inner in block.walk())):
+    parts = (op,) if not op.blocks else (op, *(inner for block in op.blocks for inner in block.walk()))
+    for part in parts:
         for value in part.operands():
             if isinstance(value.type, StateType):
                 states[value] = states.get(value, False) or part.type not in READS

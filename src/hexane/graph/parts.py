@@ -275,7 +275,11 @@ class OpList:
                 yield op
 
     def __reversed__(self) -> Iterator[Op]:
-        op = self._last
+        return self.before(None)
+
+    def before(self, op: Op | None) -> Iterator[Op]:
+        """The ops before one, from the nearest on; of the whole list where it is None."""
+        op = self._last if op is None else op._previous
         while op is not None:
             preceding = op._previous
             yield op

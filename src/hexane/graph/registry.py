@@ -373,7 +373,9 @@ def values_of(operand: Any) -> tuple[Value, ...]:
 
 def argument(operation: Op, name: str) -> Any:
     """See ``Op.arg``."""
-    spec = lookup(operation.type, opset_of(operation))
+    block = operation.block
+    opset = operation.opset or (block and block.opset) or opset_of(operation)
+    spec = lookup(operation.type, opset)
     param = spec.by_name.get(name) or spec.param(name)
     operand = operation._inputs.get(name)
     if operand is None:

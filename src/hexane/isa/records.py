@@ -111,6 +111,7 @@ class Layout:
         self.heads = tuple(heads)
         self.size = at
         self.plans: dict[tuple[str, bool], FieldPlan] = {}  # what Task.fields() reads, and `hexane.isa.roles`
+        self.readers: dict[str, list[tuple[int, int, int, int]]] = {}  # of Task.read_each
 
     @cached_property
     def position(self) -> dict[int, int]:

@@ -261,6 +261,14 @@ class Task:
             value = handle.register.reset or 0
         return value >> handle.shift & handle.limit
 
+    def read_each(self, name: str, handles: Sequence[Handle]) -> list[int]:
+        """``read`` of many handles, which have a name: their words are looked up once a layout."""
+        layout = self.layout
+        if name not in layout.readers:
+            layout.readers[name] = [_reader(layout.position.get(handle.key), handle) for handle in handles]
+        words = self._words
+        return [words[at] >> shift & limit | reset for at, shift, limit, reset in layout.readers[name]]
+
     def write(self, handle: Handle, value: int) -> None:
         """Set a field; the register's other bits stay, or are 0 when it was not written before."""
         if value < 0 or value > handle.limit:
@@ -504,6 +512,13 @@ class Task:
                 raise UsageError(f"a task of {size} words; {self.generation} has room for {0x7FF}")
             words = self._own_words()
             words[0] = words[0] & ~(0x7FF << 16) | size << 16
+
+
+def _reader(at: int | None, handle: Handle) -> tuple[int, int, int, int]:
+    """Word, shift and limit of a field; of one that is not written a limit of 0, and its reset value behind it."""
+    if at is None:
+        return 0, 0, 0, (handle.register.reset or 0) >> handle.shift & handle.limit
+    return at, handle.shift, handle.limit, 0
 
 
 def _rebuild(generation: str, header: list[int], records: list[Any], place: TaskPlace | None) -> Task:

@@ -154,25 +154,26 @@ def windows_of(task: Task) -> list[StreamWindow]:
     if not _switched_on(task):
         return []
     base = 0 if task.family.linked else task.get("KernelDMASrc.KernelBase.Addr")
+    values = task.read_each("streams", _stream_handles(task))
     windows = [
-        StreamWindow(core, 64 * (base + task.read(start)), 64 * task.read(size))
-        for core, (enable, start, size) in enumerate(_stream_handles(task))
-        if task.read(enable)
+        StreamWindow(core, 64 * (base + values[3 * core + 1]), 64 * values[3 * core + 2])
+        for core in range(STREAMS)
+        if values[3 * core]
     ]
     side = side_table(task)
     return windows or ([side] if side else [])
 
 
-_STREAM_HANDLES: dict[str, list[tuple[Handle, Handle, Handle]]] = {}
+_STREAM_HANDLES: dict[str, list[Handle]] = {}
 
 
-def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
+def _stream_handles(task: Task) -> list[Handle]:
     """Switch, address and size of every core's stream, resolved once per generation."""
     handles = _STREAM_HANDLES.get(task.generation)
     if handles is None:
         fields = ("CoeffDMAConfig[{}].En", "CoeffBaseAddr[{}].Addr", "CoeffBfrSize[{}].MemBfrSize")
         names = ([f"KernelDMASrc.{field.format(core)}" for field in fields] for core in range(STREAMS))
-        handles = [(task.handle(a), task.handle(b), task.handle(c)) for a, b, c in names]
+        handles = [task.handle(name) for row in names for name in row]
         _STREAM_HANDLES[task.generation] = handles
     return handles
 

@@ -6,6 +6,7 @@ passes through: it goes into the bias of the linear layer behind.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,13 +93,7 @@ def _is_plain(op: Op) -> bool:
 
 def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray] | None:
     """The linear layer that takes the moved result of attention, and v's bias in the order of its features."""
-    features = layer.output.shape[-1]
-    order = np.broadcast_to(np.arange(features), layer.output.shape)
-    for move in moves:
-        order = _moved(order, move)
-    if (order != order[..., :1, :]).any():
-        return None  # a row of v is not the features of one token
-    order = np.broadcast_to(order[..., :1, :], result.output.shape)
+    behind: list[Op] = []
     value = result.output
     while True:
         user = value.only_user
@@ -108,14 +103,39 @@ def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray
             break
         if not _is_move(user) or (user.type == "transpose" and not known(user.arg("perm"))):
             return None
-        order, value = _moved(order, user), user.output
-    rows = order.reshape(-1, order.shape[-1])
-    bias = array_of(layer.inputs["bias"])
-    own = user.inputs.get("bias")
-    if (rows != rows[0]).any() or bias is None or not _is_plain(user) or (own is not None and not own.is_constant):
+        behind.append(user)
+        value = user.output
+    forms = (tuple(map(_form_of, some)) for some in (moves, behind))
+    order = _order(layer.output.shape, result.output.shape, *forms)
+    bias, own = array_of(layer.inputs["bias"]), user.inputs.get("bias")
+    if order is None or bias is None or not _is_plain(user) or (own is not None and not own.is_constant):
         return None
-    return user, bias.reshape(-1)[rows[0]]
+    return user, bias.reshape(-1)[order]
 
 
-def _moved(order: np.ndarray, move: Op) -> np.ndarray:
-    return order.transpose(move.arg("perm")) if move.type == "transpose" else order.reshape(move.output.shape)
+Move = tuple[str, tuple[int, ...]]
+"""A transposition and its perm, or another move and its result's shape."""
+
+
+def _form_of(move: Op) -> Move:
+    return move.type, tuple(move.arg("perm")) if move.type == "transpose" else move.output.shape
+
+
+@lru_cache(256)
+def _order(
+    rows: tuple[int, ...], result: tuple[int, ...], before: tuple[Move, ...], behind: tuple[Move, ...]
+) -> np.ndarray | None:
+    """Order of the features of a layer's rows in those behind attention; None where not each is one token's."""
+    features = rows[-1]
+    order = _moved(np.broadcast_to(np.arange(features), rows), before)
+    if (order != order[..., :1, :]).any():
+        return None
+    order = _moved(np.broadcast_to(order[..., :1, :], result), behind)
+    order = order.reshape(-1, order.shape[-1])
+    return None if (order != order[0]).any() else order[0]
+
+
+def _moved(order: np.ndarray, moves: tuple[Move, ...]) -> np.ndarray:
+    for type, form in moves:
+        order = order.transpose(form) if type == "transpose" else order.reshape(form)
+    return order

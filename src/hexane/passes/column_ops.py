@@ -130,9 +130,14 @@ class ColumnWriter:
         return product if product.shape == out.shape else self.b.reshape(x=product, shape=list(out.shape))
 
     def _norm(self, op: Op) -> Value:
-        b, x = self.b, self.operand(op.inputs["x"])
-        centred = b.sub(x=x, y=mean(x, b))
-        norm = b.mul(x=centred, y=inverse_root(b.square(x=centred), op.arg("epsilon"), b))
+        b, x, epsilon = self.b, self.operand(op.inputs["x"]), op.arg("epsilon")
+
+        def written(x: Value) -> Value:
+            centred = b.sub(x=x, y=mean(x, b))
+            result: Value = b.mul(x=centred, y=inverse_root(b.square(x=centred), epsilon, b))
+            return result
+
+        norm = b.again(("layer_norm", epsilon), x, written)
         gamma, beta = (array_of(op.inputs.get(name)) for name in ("gamma", "beta"))
         features = x.shape[1]
         scale = np.ones(features) if gamma is None else gamma.reshape(-1)
@@ -184,7 +189,7 @@ class ColumnWriter:
             added, last = root
             number = 0.0 if added is None else factor_of(added)
             assert number is not None  # _root_behind asked
-            result = inverse_root(x, number, b)
+            result = b.again(("inverse_root", number), x, lambda x: inverse_root(x, number, b))
             value: Value | None = op.output
             while value is not None and value.op is not last:
                 user = value.only_user

@@ -185,7 +185,10 @@ class Product:
 
 def parted_bias(bias: np.ndarray | None, weights: Weights) -> tuple[np.ndarray | None, float]:
     """A bias as a row in front of the weights, or as one number where it is equal for all outputs (§13.1)."""
-    if bias is None or weights.scaled or np.any(bias.view(np.uint16) != bias.view(np.uint16)[0]):
+    if bias is None or weights.scaled:
+        return bias, 0.0
+    bits = bias.view(np.uint16)
+    if bits[0] != bits[-1] or (bits != bits[0]).any():
         return bias, 0.0
     return None, float(bias[0])
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Geometry = tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]
 """Strides, dilations, pads and output extents of each spatial axis."""
 
+NO_WINDOW = {"strides": None, "pad_type": "valid", "pad": None, "dilations": None}
+"""What a ``conv`` without these parameters has."""
 PAD_TYPES = ("valid", "same", "same_lower", "custom")
 _SCRATCH_BYTES = 32 << 20
 _CACHE_BYTES = 256 << 10
@@ -85,8 +87,9 @@ def conv_geometry(
 
 def geometry_of(op: Op) -> Geometry:
     """``conv_geometry`` of a ``conv``, by its arguments; remembered, since every pass that meets the op asks."""
-    parameters = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
-    strides, dilations, pads, out = _remembered(op.inputs["x"].shape, op.inputs["weight"].shape, *parameters)
+    x, weight = op.inputs["x"].shape, op.inputs["weight"].shape
+    parameters = NO_WINDOW.values() if NO_WINDOW.keys().isdisjoint(op.inputs) else map(op.arg, NO_WINDOW)
+    strides, dilations, pads, out = _remembered(x, weight, *parameters)
     return strides, dilations, list(pads), out
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hexane.graph.ir import Function, Op, Value
 from hexane.graph.registry import has, is_known, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.passes.rewriting import is_static, known, reduced_axes
+from hexane.passes.rewriting import known, reduced_axes
 
 CUTS = ("concat", "split", "slice_by_size", "slice_by_index", "pad")
 """Ops that join or cut along an axis."""
@@ -34,9 +34,9 @@ class AxisSignature:
 
 def signature(op: Op) -> AxisSignature | None:
     """The axes of an op that works in any order of axes; None for all others."""
-    if op.blocks or not is_known(op.type) or not all(is_static(v) for v in (*op.outputs, *op.operands())):
+    if op.blocks or not is_known(op.type) or any(None in v.shape for v in (*op.outputs, *op.operands())):
         return None
-    if all(value.is_constant for value in op.operands()):
+    if all(value.constant for value in op.operands()):
         return None
     if has(op, ELEMENTWISE) or op.type == "cast":
         return _elementwise(op, spec_of(op).tensors)
