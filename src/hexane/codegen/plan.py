@@ -33,7 +33,7 @@ from hexane.codegen.operations import (
     SourceType,
     WriteHint,
 )
-from hexane.frozen import dict_init, replace, slot_init
+from hexane.frozen import dict_init, replace, slot_init, tuple_replace
 from hexane.isa import channels
 from hexane.rounding import ceil_div
 
@@ -138,6 +138,7 @@ class TaskKernel:
         return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 
+@tuple_replace
 class Operand(NamedTuple):
     """A source of a task: its place in DRAM and in L2, and the walk through it.
 
@@ -167,6 +168,7 @@ class Operand(NamedTuple):
         return Operand(dma, region, *self[2:])
 
 
+@tuple_replace
 class Destination(NamedTuple):
     """The result of a task: its place in DRAM and in L2, and what it waits for (``after``).
 
@@ -325,7 +327,7 @@ class Plan:
         return self.but(pe=replace(self.pe, **changes))
 
     def reading(self, **changes: Any) -> Plan:
-        """The same task with another first source; ValueError for a field that there is not, as of the next two."""
+        """The same task with another first source; TypeError for a field that there is not, as of the next two."""
         return self.but(source=self.source._replace(**changes))
 
     def against(self, **changes: Any) -> Plan:
