@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, four_dimensional, surface_shape
@@ -85,15 +86,20 @@ class Context(Compilation):
 
     def surface(self, value: Value) -> Tensor:
         """A value as a plain tensor in DRAM. UnsupportedError where the target takes none of its shape or type."""
-        if value.dtype not in ELEMENT_BYTES:
-            raise UnsupportedError(f"the engine has no {value.dtype} surfaces", code=Reason.ELEMENT_TYPE)
-        shape = surface_shape(value.shape)
-        if min(shape) < 1:
-            raise UnsupportedError(f"a tensor of shape {value.shape} has no elements", code=Reason.SHAPE)
-        beyond = self.limits.beyond(dict(zip("NCHW", shape)))
-        if beyond is not None:
-            axis, size, limit = beyond
-            raise UnsupportedError(
-                f"an extent of {size} along {axis}, and {self.chip.name} takes {limit}", code=Reason.EXTENT
-            )
-        return Tensor(Buffer(self.home(value), Space.SURFACE), *shape, ELEMENT_BYTES[value.dtype])
+        extents = _surface_extents(value.shape, value.dtype, self.target, self.chip.name)
+        return Tensor(Buffer(self.home(value), Space.SURFACE), *extents, ELEMENT_BYTES[value.dtype])
+
+
+@lru_cache(4096)
+def _surface_extents(shape: tuple[int, ...], dtype: str, target: Target, chip: str) -> tuple[int, int, int, int]:
+    """N, C, H and W of a tensor in DRAM. UnsupportedError where the target takes none of its shape or type."""
+    if dtype not in ELEMENT_BYTES:
+        raise UnsupportedError(f"the engine has no {dtype} surfaces", code=Reason.ELEMENT_TYPE)
+    extents = surface_shape(shape)
+    if min(extents) < 1:
+        raise UnsupportedError(f"a tensor of shape {shape} has no elements", code=Reason.SHAPE)
+    beyond = target.limits.beyond(dict(zip("NCHW", extents)))
+    if beyond is not None:
+        axis, size, limit = beyond
+        raise UnsupportedError(f"an extent of {size} along {axis}, and {chip} takes {limit}", code=Reason.EXTENT)
+    return extents

@@ -36,7 +36,7 @@ def follows(op: Op, *types: str) -> Op | None:
 
 def factor_of(op: Op) -> float | None:
     """The number by which a mul multiplies, None when it is not a number."""
-    x, y = op.arg("x"), op.arg("y")
+    x, y = op.inputs["x"], op.inputs["y"]
     value = y if not x.is_constant else x
     if not value.is_constant or value.data.size != 1:
         return None
@@ -45,7 +45,7 @@ def factor_of(op: Op) -> float | None:
 
 def channel_constant(op: Op, head: Op) -> np.ndarray | None:
     """Summand of an add per output channel of ``head``, as an fp16 vector; None when it is anything else."""
-    x, y = op.arg("x"), op.arg("y")
+    x, y = op.inputs["x"], op.inputs["y"]
     if x.is_constant == y.is_constant:
         return None
     data = np.asarray((y if y.is_constant else x).data)
@@ -113,7 +113,7 @@ def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
     if op.type == "engine.table":
         return (op.arg("function"), (op.arg("scale"), op.arg("shift"))) if op.arg("factor") == 1.0 else None
     if op.type in ("maximum", "minimum"):
-        x, y = op.arg("x"), op.arg("y")
+        x, y = op.inputs["x"], op.inputs["y"]
         number = factor_of(op)
         same_shape = (y if x.is_constant else x).shape == op.output.shape
         return (op.type, (number,)) if number is not None and same_shape else None
@@ -156,7 +156,7 @@ def cut_runs(units: Iterable[Sequence[Op]], on: Transformations) -> list[str]:
 
 def _computed_kernel(op: Op) -> bool:
     """A product whose kernel is a tensor: nothing but a factor rides along (docs/reference/engine-h13.md 9.7, 13.2)."""
-    x, y = op.arg("x"), op.arg("y")
+    x, y = op.inputs["x"], op.inputs["y"]
     return x.is_constant or not y.is_constant or int(np.prod(y.shape[:-2])) != 1
 
 

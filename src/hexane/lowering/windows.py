@@ -43,7 +43,7 @@ class Window:
 
 def window_of(op: Op) -> Window:
     """The window of a one- or two-dimensional ``conv``."""
-    x, weight = op.arg("x").shape, op.arg("weight").shape
+    x, weight = op.inputs["x"].shape, op.inputs["weight"].shape
     if len(x) not in (3, 4):
         raise UnsupportedError("a convolution over more than two axes", code=Reason.RANK)
     strides, dilations, pads, results = geometry_of(op)

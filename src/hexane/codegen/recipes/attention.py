@@ -27,7 +27,7 @@ from hexane.rounding import align
 def one_head(op: Op, context: Context) -> tuple[Op, ...] | None:
     """matmul, factor, softmax over the last axis, matmul: all between them used once, all operands computed."""
     first = fused_ops(op, context.on)
-    if op.arg("y").is_constant or any(o.type != "mul" for o in first[1:]):
+    if op.inputs["y"].is_constant or any(o.type != "mul" for o in first[1:]):
         return None
     soft = follows(first[-1], "softmax")
     if soft is None or soft.arg("axis") not in (-1, len(soft.output.shape) - 1):
@@ -42,10 +42,10 @@ def one_head(op: Op, context: Context) -> tuple[Op, ...] | None:
 def attention(ops: Sequence[Op], context: Context) -> Fragment:
     """softmax(s q k^T) v of one head: nine tasks."""
     op, last = ops[0], ops[-1]
-    need_fp16(op.arg("x"), op.arg("y"), last.arg("y"))
+    need_fp16(op.inputs["x"], op.inputs["y"], last.arg("y"))
     if op.arg("transpose_x") or last.arg("transpose_x") or last.arg("transpose_y") or not op.arg("transpose_y"):
         raise UnsupportedError("attention with other transpositions than q k^T and p v", code=Reason.LAYOUT)
-    tensors = [context.tensor(v) for v in (op.arg("x"), op.arg("y"), last.arg("y"), last.output)]
+    tensors = [context.tensor(v) for v in (op.inputs["x"], op.inputs["y"], last.arg("y"), last.output)]
     if any(t.n * t.c != 1 for t in tensors):
         raise UnsupportedError("attention of several heads", hint="each product runs head by head", code=Reason.BATCH)
     q, k, v, out = (as_rows(t) for t in tensors)

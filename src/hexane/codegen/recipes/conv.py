@@ -56,12 +56,12 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
 def convolution_of(ops: Sequence[Op], context: Context) -> Convolution:
     """A convolution and what its task does behind the sums; UnsupportedError for a form that no task has."""
     op = ops[0]
-    need_fp16(op.arg("x"))
-    weight, bias = constant(op.arg("weight")), op.arg("bias")
+    need_fp16(op.inputs["x"])
+    weight, bias = constant(op.inputs["weight"]), op.inputs.get("bias")
     if weight is None or (bias is not None and not bias.is_constant):
         raise UnsupportedError("a convolution whose weights are computed", code=Reason.COMPUTED)
     epilogue = Epilogue.of(ops)
-    x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
+    x, y = context.tensor(op.inputs["x"]), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.limits), epilogue.scale)
     start = epilogue.bias_behind_scale if weights.scaled else epilogue.bias
     window, groups, uniform = window_of(op), op.arg("groups"), 0.0
@@ -75,7 +75,7 @@ def window_of(op: Op) -> KernelWindow:
     """Strides and padding as the engine takes them; UnsupportedError for what needs another form."""
     window = windows.window_of(op)
     strides, dilations, (left, top, _, _) = window.strides, window.dilations, window.pads
-    size = (1, 1, *op.arg("weight").shape[2:])[-2:]
+    size = (1, 1, *op.inputs["weight"].shape[2:])[-2:]
     pads = (top, left)
     if any(d != 1 for d, k in zip(dilations, size) if k > 1):
         raise UnsupportedError("a dilated convolution", hint="legalise expands its kernel", code=Reason.DILATION)
@@ -91,7 +91,7 @@ def window_of(op: Op) -> KernelWindow:
 
 def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, int]) -> None:
     """Padding as large as the kernel has no known effect (one pixel beside a 1x1 kernel has been seen)."""
-    extents, results = (tuple(v.shape[2:]) for v in (op.arg("x"), op.output))
+    extents, results = (tuple(v.shape[2:]) for v in (op.inputs["x"], op.output))
     extents, results = ((1, *e) if len(e) == 1 else e for e in (extents, results))
     for extent, result, k, s, pad in zip(extents, results, size, strides, pads):
         behind = (result - 1) * s + k - pad - extent

@@ -70,7 +70,7 @@ def planar(op: str, big: Tensor, relu: bool) -> Plan:
 def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
     """add, sub, mul, maximum, minimum of two computed tensors, with or without relu: planar engine."""
     op = ops[0]
-    x, y = op.arg("x"), op.arg("y")
+    x, y = op.inputs["x"], op.inputs["y"]
     need_fp16(x, y)
     relu = len(ops) == 2
     out = context.tensor(ops[-1].output)
@@ -92,7 +92,7 @@ def relu_residual(op: Op, context: Context) -> tuple[Op, ...] | None:
     if add is None:
         return None
     other = add.arg("y") if add.arg("x") is op.output else add.arg("x")
-    return (op, add) if other is op.arg("x") and add.arg("x") is not add.arg("y") else None
+    return (op, add) if other is op.inputs["x"] and add.arg("x") is not add.arg("y") else None
 
 
 @recipe("relu", match=relu_residual, rank=5)
@@ -260,9 +260,9 @@ def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out
 
 
 def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragment:
-    first = op.arg("x").is_constant
-    value: Value = op.arg("y") if first else op.arg("x")
-    data = constant(op.arg("x") if first else op.arg("y"))
+    first = op.inputs["x"].is_constant
+    value: Value = op.inputs["y"] if first else op.inputs["x"]
+    data = constant(op.inputs["x"] if first else op.inputs["y"])
     assert data is not None
     data = np.asarray(data, np.float16)
     x = context.tensor(value)

@@ -41,16 +41,16 @@ def folds(target: Target, m: int, n: int, k: int) -> bool:
 def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None] | None:
     """(x, transpose_x, weights [N, K], bias) of a product with a constant second operand of rank 2, else None."""
     if op.type == "linear":
-        weight, bias = constant(op.arg("weight")), op.arg("bias")
+        weight, bias = constant(op.inputs["weight"]), op.inputs.get("bias")
         if weight is None or (bias is not None and not bias.is_constant):
             return None
         start = None if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
-        return op.arg("x"), False, np.asarray(weight, np.float16), start
-    weight = constant(op.arg("y"))
-    if weight is None or op.arg("x").is_constant or prod(weight.shape[:-2]) != 1 or weight.ndim < 2:
+        return op.inputs["x"], False, np.asarray(weight, np.float16), start
+    weight = constant(op.inputs["y"])
+    if weight is None or op.inputs["x"].is_constant or prod(weight.shape[:-2]) != 1 or weight.ndim < 2:
         return None
     values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
-    return op.arg("x"), bool(op.arg("transpose_x")), values if op.arg("transpose_y") else values.T, None
+    return op.inputs["x"], bool(op.arg("transpose_x")), values if op.arg("transpose_y") else values.T, None
 
 
 def with_bias(op: Op, context: Context) -> tuple[Op, ...]:

@@ -109,5 +109,5 @@ def need_fp16(*values: Value) -> None:
 
 def x_and_result(op: Op, context: Context) -> tuple[Tensor, Tensor]:
     """An op's x, of fp16, and its result as tensors in DRAM."""
-    need_fp16(op.arg("x"))
-    return context.tensor(op.arg("x")), context.tensor(op.output)
+    need_fp16(op.inputs["x"])
+    return context.tensor(op.inputs["x"]), context.tensor(op.output)
