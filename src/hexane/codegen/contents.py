@@ -28,8 +28,9 @@ class Contents(Generic[Place]):
 
     def add(self, data: bytes, place: Place) -> None:
         """Remember a place, unless equal bytes stand somewhere already."""
-        if self.find(data) is None:
-            self._alike.setdefault(_sample(data), []).append((data, place))
+        alike = self._alike.setdefault(_sample(data), [])
+        if all(content != data for content, _ in alike):
+            alike.append((data, place))
 
 
 def _sample(data: bytes) -> tuple[int, bytes]:

@@ -43,15 +43,19 @@ class PairPolicy:
     price: Price
     limits: Generation
     _known: dict[tuple[Plan, Plan], bool] = field(default_factory=dict)
+    _by_form: dict[tuple[Hashable, Hashable], bool] = field(default_factory=dict)
 
     def __call__(self, leader: Plan, follower: Plan) -> bool:
         if not can_pipeline(leader, follower, self.limits):
             return False
         key = leader, follower
         if key not in self._known:
-            first, second = _in_l2(leader), _in_l2(follower)
-            behind = second.reading(type=SourceType.RESIDENT, after=FOLLOWS[leader.unit])
-            self._known[key] = _gains((first, second), (first, behind), self.price)
+            form = form_of(leader), form_of(follower)
+            if form not in self._by_form:
+                first, second = _in_l2(bare(leader)), _in_l2(bare(follower))
+                behind = second.reading(type=SourceType.RESIDENT, after=FOLLOWS[leader.unit])
+                self._by_form[form] = _gains((first, second), (first, behind), self.price)
+            self._known[key] = self._by_form[form]
         return self._known[key]
 
 
