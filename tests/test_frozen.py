@@ -7,11 +7,12 @@ import pickle
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from functools import cached_property
 from inspect import signature
+from typing import NamedTuple
 
 import pytest
 
 from hexane import frozen
-from hexane.frozen import WithCache, dict_init, slot_init
+from hexane.frozen import WithCache, dict_init, slot_init, tuple_replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +163,16 @@ def test_what_is_no_parameter_is_refused_in_a_dictionary():
 
     with pytest.raises(TypeError, match="rows is no plain field"):
         dict_init(Open)
+
+
+@tuple_replace
+class Pair(NamedTuple):
+    first: int
+    second: int = 2
+
+
+def test_a_tuple_is_made_over():
+    pair = Pair(1)._replace(second=0)
+    assert pair == (1, 0) and type(pair) is Pair and pair._replace() == pair
+    with pytest.raises(TypeError, match="third"):
+        pair._replace(third=3)

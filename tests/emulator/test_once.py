@@ -9,7 +9,7 @@ import hexane
 from hexane.emulator.engine import Engine
 from hexane.emulator.once import once
 from hexane.emulator.program import EmulatedProgram
-from hexane.emulator.registers import FormRegisters, Registers
+from hexane.emulator.registers import FormRegisters, RegisterForms, Registers
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
 
@@ -97,3 +97,16 @@ def test_a_check_by_form_refuses_what_one_of_each_task_refuses(field: str) -> No
         assert answer(image, "check")[0] == answer(image, "prepare")[0]
         refused += bool(answer(image, "check")[0])
     assert refused
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "M5"])
+def test_registers_of_a_form_are_those_of_the_task_itself(chip: str) -> None:
+    """Each field of each task, by its own words; one that differs makes another form."""
+    image = blocks(chip)
+    forms = RegisterForms()
+    registers = [forms.of(index, task) for index, task in enumerate(image.tasks)]
+    for r, own in zip(registers, (Registers(index, task) for index, task in enumerate(image.tasks))):
+        names = tuple(own.values)
+        assert r.several(names) == own.several(names) == tuple(r[name] for name in names)
+    assert len({r.form for r in registers}) == len({Registers(r.index, r.descriptor).form for r in registers})
+    assert len({r.form for r in registers}) < len(registers)

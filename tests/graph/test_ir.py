@@ -28,6 +28,27 @@ def small():
     return b.graph
 
 
+def test_ops_that_are_written_again_are_those_that_a_builder_writes():
+    """The same ops of the same constants, types and names; another type or form is written anew."""
+
+    def network(apart):
+        b = GraphBuilder()
+        x, narrow = b.input("x", (1, 4, 2, 3), "fp16"), b.input("narrow", (1, 4, 2, 1), "fp16")
+        weight = np.arange(16, dtype=np.float16).reshape(4, 4, 1, 1)
+
+        def written(factor):
+            return lambda x: b.mul(x=b.sub(x=x, y=b.conv(x=x, weight=weight)), y=factor)
+
+        for i, factor in enumerate((0.5, 0.5, 2.0)):
+            for value in (x, narrow):
+                y = written(factor)(value) if apart else b.again(factor, value, written(factor))
+                b.output(y, name=f"out_{i}_{value.name}")
+        return b.graph.verify()
+
+    copied, plain = network(False), network(True)
+    assert copied.to_mil() == plain.to_mil()
+
+
 def test_builder_infers_and_wraps_constants():
     graph = small().verify()
     assert graph.inputs == {"x": TensorType("fp16", (1, 3, 8, 8))}

@@ -83,6 +83,19 @@ def test_values_that_do_not_fit(name, value, message):
     assert task.words() == before
 
 
+def test_many_fields_are_read_as_one_by_one():
+    """Of a task that has all registers, of one that has none (resets count), and of one that is still open."""
+    for generation in ("h13", "h14", "h16"):
+        task = Task(generation)
+        names = [f"KernelDMASrc.CoeffDMAConfig[{core}].En" for core in range(16)] + ["Common.Cout.Cout"]
+        handles = [task.handle(name) for name in names]
+        for name in (None, names[3], names[-1]):
+            if name is not None:
+                task.set(name, 1)
+            for each in (task, Task.from_layout(task.family, task.layout, task.words())):
+                assert each.read_each("lanes", handles) == [each.read(handle) for handle in handles]
+
+
 def test_views_refuse_what_is_not_there():
     task = Task("h13")
     with pytest.raises(FieldError, match=r"CoeffBfrSize\[16\]"):
