@@ -63,9 +63,9 @@ def tuple_replace(cls: type[T]) -> type[T]:
     names = cls._fields  # type: ignore[attr-defined]
     keywords = ", ".join(f"{name}=SAME" for name in names)
     values = ", ".join(f"self[{at}] if {name} is SAME else {name}" for at, name in enumerate(names))
-    made: dict[str, Any] = {"SAME": MISSING, "new": tuple.__new__}
-    exec(f"def _replace(self, *, {keywords}):\n return new(self.__class__, ({values},))", made)
-    cls._replace = made["_replace"]  # type: ignore[attr-defined]
+    scope: dict[str, Any] = {"SAME": MISSING, "new": tuple.__new__}
+    exec(f"def _replace(self, *, {keywords}):\n return new(self.__class__, ({values},))", scope)
+    cls._replace = scope["_replace"]  # type: ignore[attr-defined]
     return cls
 
 

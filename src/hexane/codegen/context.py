@@ -90,7 +90,7 @@ class Context(Compilation):
         return Tensor(Buffer(self.home(value), Space.SURFACE), *extents, ELEMENT_BYTES[value.dtype])
 
 
-@lru_cache(4096)
+@lru_cache(2000)
 def _surface_extents(shape: tuple[int, ...], dtype: str, target: Target, chip: str) -> tuple[int, int, int, int]:
     """N, C, H and W of a tensor in DRAM. UnsupportedError where the target takes none of its shape or type."""
     if dtype not in ELEMENT_BYTES:

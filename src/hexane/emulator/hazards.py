@@ -117,8 +117,8 @@ def _accesses(task: EngineTask) -> tuple[_Access, ...]:
 @of_form
 def _leaders(task: EngineTask) -> tuple[tuple[str, str], ...]:
     """The registers that make the task follow the one before of a unit, and the unit."""
-    asked = ((register, FOLLOWED.get(task.registers[register])) for register in FOLLOWING)
-    return tuple((register, unit) for register, unit in asked if unit)
+    units = ((register, FOLLOWED.get(task.registers[register])) for register in FOLLOWING)
+    return tuple((register, unit) for register, unit in units if unit)
 
 
 class TaskOrder:

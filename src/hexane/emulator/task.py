@@ -71,10 +71,10 @@ def of_form(question: Callable[[EngineTask], Answer]) -> Callable[[EngineTask], 
 
     @wraps(question)
     def asked(task: EngineTask) -> Answer:
-        known = vars(task.form or task)
-        if name not in known:
-            known[name] = question(task.form or task)
-        answer: Answer = known[name]
+        answers = vars(task.form or task)
+        if name not in answers:
+            answers[name] = question(task.form or task)
+        answer: Answer = answers[name]
         return answer
 
     return asked
