@@ -127,8 +127,13 @@ class OpSpec:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """Those of the parameters that have one."""
-        return {param.name: param.default for param in self.params if not param.required}
+        """Of each parameter, in the order of the signature; `REQUIRED` where there is none."""
+        return {param.name: param.default for param in self.params}
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The parameters that an op must have."""
+        return tuple(param.name for param in self.params if param.required)
 
     @cached_property
     def by_name(self) -> dict[str, Param]:
@@ -456,6 +461,9 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
         for name in operands:
             spec.param(name)
     check_dtypes(spec, operands)
+    for name in spec.required:
+        if operands.get(name) is None:
+            raise GraphError(f"{spec.name} lacks {name}")
     arguments = dict(spec.defaults)
     for name, operand in operands.items():
         if operand is None:
@@ -473,8 +481,6 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
             arguments[name] = _legal(spec, param, _static(spec, param, operand))
         else:
             arguments[name] = tuple(value.type for value in operand) if param.variadic else operand.type
-    if len(arguments) < len(spec.params):
-        raise GraphError(f"{spec.name} lacks {next(name for name in spec.by_name if name not in arguments)}")
     if not spec.dynamic:
         for name in operands:
             argument_ = arguments[name]
