@@ -416,14 +416,10 @@ def _maximum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWo
 
     def largest(x: np.ndarray) -> np.ndarray:
         source = x.reshape(*x.shape[:2], task.cout, -1, task.hin, task.win)
-        if source.shape[3] > 1:
-            source = canonical(source).astype(np.float32).max(3).astype(np.float16)
-        elif window.plain:
-            source = canonical(source[:, :, :, 0])
-        else:
-            source = source[:, :, :, 0]
+        several = source.shape[3] > 1
+        source = canonical(source).astype(np.float32).max(3).astype(np.float16) if several else source[:, :, :, 0]
         if window.plain:
-            return source
+            return canonical(source)
         shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)
         return largest_in_windows(source, *shape, (task.hout, task.wout))
 
