@@ -59,9 +59,19 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return planar.elementwise_plain("mul", e, reduction.reduce(e, -1, nonlinear="reciprocal", keepdims=True))
 
 
+def round_to_integer(x: np.ndarray) -> np.ndarray:
+    """MIL's round as the engine does it: 0.5 away from zero is added in fp16, then the fraction is cut.
+
+    So round(1024) = 1025 and round(-2047) = -2048 (docs/reference/numerics.md 7.1, [HW]).
+    """
+    value = planar.planar_value(x)
+    half_added = planar.round_half_away(value + np.copysign(0.5, value))
+    return planar.round_half_away(np.trunc(half_added.astype(np.float64)))
+
+
 UNARY = {
     "relu": planar.relu,
-    "round": planar.round_to_integer,
+    "round": round_to_integer,
     "softmax": softmax,
     "inverse": lambda x: arithmetic.lookup(function_table("recip"), multiply.scale_input(x, add=1e-4)),
     "log": lambda x: planar.formula("add", arithmetic.lookup(function_table("log2"), x), scale=LN_2),

@@ -10,9 +10,9 @@ from tests.mil.test_model import FILES, GOOD, INPUT
 from typer.testing import CliRunner
 
 import hexane
+from blobs import blob_bytes
 from hexane.cli.main import app
 from hexane.errors import HexaneError
-from hexane.formats.blob import blob_bytes
 
 
 def test_weights_of_a_file(tmp_path: Path) -> None:

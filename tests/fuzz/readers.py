@@ -156,7 +156,7 @@ def _assemble(data: bytes) -> None:
 
 
 def _blobs() -> list[bytes]:
-    from hexane.formats.blob import blob_bytes
+    from blobs import blob_bytes
 
     arrays = [(np.ones((8, 4, 3, 3), np.float16), "fp16"), (np.arange(7, dtype=np.int8), "int8")]
     return [blob_bytes(arrays)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.restrictions.programs import CONV, blob, call, conv, program, tensor, unary
 
+from blobs import blob_bytes
 from hexane.errors import UnsupportedError, UsageError
-from hexane.formats.blob import blob_bytes
 from hexane.mil import Chain, Event, Model, Options, RequestQueue
 
 C = tensor(1, 32, 1, 64)

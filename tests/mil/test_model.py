@@ -13,8 +13,8 @@ import pytest
 from tests.restrictions.programs import CONV, X, blob, call, const, conv, program, tensor, unary
 
 import hexane
+from blobs import blob_bytes
 from hexane.errors import UsageError
-from hexane.formats.blob import blob_bytes
 from hexane.mil import CompileBudget, Model, Options, Refused, RuntimeFault, Surface
 
 WEIGHT = (np.random.default_rng(1).normal(0, 0.1, (64, 64, 1, 1))).astype(np.float16)

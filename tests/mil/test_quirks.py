@@ -8,8 +8,8 @@ from tests.mil.test_model import FILES, GOOD, INPUT, WEIGHT
 from tests.restrictions.programs import X, call, const, program, tensor, unary
 
 import hexane
+from blobs import blob_bytes
 from hexane.errors import UnsupportedError
-from hexane.formats.blob import blob_bytes
 from hexane.mil import Model, NSString, Options, Process, ProcessCrash, RuntimeFault
 
 PATH = "@model_path/weights/w.bin"

@@ -8,8 +8,8 @@ from tests.mil.test_model import FILES, GOOD, INPUT, WEIGHT
 from tests.restrictions.programs import CONV, X, blob, call, conv, program, tensor
 
 import hexane
+from blobs import blob_bytes
 from hexane.errors import UsageError
-from hexane.formats.blob import blob_bytes
 from hexane.mil import Model, Options
 
 RNG = np.random.default_rng(11)

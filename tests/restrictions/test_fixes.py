@@ -11,7 +11,7 @@ from tests.restrictions.programs import CONV, X, blob, call, const, conv, progra
 from tests.restrictions.test_orion import CASES, QKV
 
 import hexane
-from hexane.formats.blob import blob_bytes
+from blobs import blob_bytes
 from hexane.restrictions.fixes import fixed
 
 HALF = tensor(1, 32, 1, 512)

@@ -12,9 +12,9 @@ from tests.restrictions.programs import CONV, X, blob, call, const, conv, progra
 from typer.testing import CliRunner
 
 import hexane
+from blobs import blob_bytes
 from hexane.cli.main import app
 from hexane.errors import HexaneError, UsageError
-from hexane.formats.blob import blob_bytes
 from hexane.restrictions import RULES
 from hexane.restrictions.docs import restrictions_page
 from hexane.restrictions.reports import System, chips_of, refused, releases_of, runs, wrong

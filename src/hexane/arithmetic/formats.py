@@ -114,11 +114,6 @@ def from_float32(x: ArrayLike) -> np.ndarray:
         return array.astype(np.float16)
 
 
-def to_float32(x: ArrayLike) -> np.ndarray:
-    """The host's conversion on the way out, exact."""
-    return halfwords(x).view(np.float16).astype(np.float32)
-
-
 def from_bytes(x: ArrayLike) -> np.ndarray:
     """uint8 or int8 elements as the engine's fp16 (format codes 0 and 1, docs/reference/engine-h13.md 4.3); exact."""
     array = np.asarray(x)

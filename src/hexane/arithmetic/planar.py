@@ -75,15 +75,6 @@ def square(x: ArrayLike) -> np.ndarray:
     return round_half_away(value * value)
 
 
-def round_to_integer(x: ArrayLike) -> np.ndarray:
-    """MIL's round as the engine does it: 0.5 away from zero is added in fp16, then the fraction is cut.
-
-    So round(1024) = 1025 and round(-2047) = -2048 (docs/reference/numerics.md 7.1, [HW]).
-    """
-    value = planar_value(x)
-    return round_half_away(np.trunc(round_half_away(value + np.copysign(0.5, value)).astype(np.float64)))
-
-
 def scale_read(x: ArrayLike) -> np.ndarray:
     """An operand of the constant multiplier, as float64 (hypothesis ``scalar-exponent-31``,
     docs/reference/numerics.md 8)."""

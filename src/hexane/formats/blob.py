@@ -230,11 +230,3 @@ class BlobWriter:
 
 def _aligned(position: int) -> int:
     return align(position, ALIGNMENT)
-
-
-def blob_bytes(tensors: list[tuple[np.ndarray, str]]) -> bytes:
-    """A weight file of these (array, dtype name) tensors, one after the other; the first record lies at 64."""
-    writer = BlobWriter()
-    for array, dtype in tensors:
-        writer.add(array, TensorType(dtype, array.shape))
-    return writer.to_bytes()

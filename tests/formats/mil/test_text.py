@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexane
+from blobs import blob_bytes
 from hexane.errors import FormatError, HexaneError, SyntaxProblem, UsageError
-from hexane.formats.blob import blob_bytes
 from hexane.formats.mil import WeightCollector, decode, encode, to_text
 from hexane.graph import GraphBuilder, TensorType
 from hexane.graph.compare import difference
