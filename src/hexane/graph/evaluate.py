@@ -66,28 +66,7 @@ def evaluate_function(
     """The same for one function; ``doubtful`` where declared types may contradict the ops."""
     if not isinstance(inputs, Mapping):
         raise UsageError(f"inputs is a {type(inputs).__name__}", hint="give a dict: input name to array")
-    unknown = set(inputs) - {value.name for value in function.inputs}
-    if unknown:
-        names = ", ".join(repr(value.name) for value in function.inputs)
-        raise UsageError(f"there is no input {min(unknown, key=str)!r}", hint=f"the inputs are {names}")
-    run = Evaluation(typed, doubtful)
-    for value in function.inputs:
-        run.environment[value] = checked_input(value, inputs.get(value.name))
-    results = run.block(function)
-    arrays = {
-        value.name: declared(array, value.type, f"output {value.name!r}")
-        for value, array in zip(function.outputs, results)
-    }
-    keep_states(run, function, inputs)
-    return arrays
-
-
-def keep_states(run: Evaluation, function: Function, inputs: Mapping[str, Any]) -> None:
-    """Put what the states hold after a run into the arrays that were given for them."""
-    for value in function.inputs:
-        if isinstance(value.type, StateType) and isinstance(inputs.get(value.name), np.ndarray):
-            with np.errstate(over="ignore", invalid="ignore"):
-                inputs[value.name][...] = run.environment[value]
+    return Evaluation(typed, doubtful).run(function, inputs)
 
 
 def checked_input(value: Value, content: Any) -> np.ndarray:
@@ -146,6 +125,28 @@ class Evaluation:
         self.doubtful = doubtful
         self.environment: dict[Value, Any] = {}
 
+    def run(self, function: Function, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """A function's outputs; what its states hold then goes into the arrays that are given for them."""
+        unknown = set(inputs) - {value.name for value in function.inputs}
+        if unknown:
+            names = ", ".join(repr(value.name) for value in function.inputs)
+            raise UsageError(f"there is no input {min(unknown, key=str)!r}", hint=f"the inputs are {names}")
+        for value in function.inputs:
+            self.environment[value] = self.as_kept(checked_input(value, inputs.get(value.name)), value.type)
+        arrays = {
+            value.name: declared(array, value.type, f"output {value.name!r}")
+            for value, array in zip(function.outputs, self.block(function))
+        }
+        for value in function.inputs:
+            if isinstance(value.type, StateType) and isinstance(inputs.get(value.name), np.ndarray):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    inputs[value.name][...] = self.environment[value]
+        return arrays
+
+    def as_kept(self, array: Any, type_: Any) -> Any:
+        """An array of a declared type as the environment has it."""
+        return array
+
     def array(self, value: Value) -> Any:
         """A value's array; constants are widened to the reference's dtype on the way."""
         stored_array = self.environment.get(value)
@@ -195,10 +196,7 @@ class Evaluation:
                 raise UnsupportedError(f"{op.type} has no reference evaluation")
             if self.doubtful or any(isinstance(v.type, TensorType) and not v.type.is_static for v in op.outputs):
                 self._check_size(op, spec)
-            if spec.special:
-                results = spec.evaluate(self, op)
-            else:
-                results = spec.evaluate(**self.arguments(op, spec))
+            results = spec.evaluate(self, op) if spec.special else spec.evaluate(**self.arguments(op, spec))
         except HexaneError as error:
             if error.where:
                 raise

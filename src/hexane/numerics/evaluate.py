@@ -12,9 +12,9 @@ from hexane.arithmetic import tier
 from hexane.arithmetic.convolution_results import ConvolutionResults
 from hexane.arithmetic.formats import canonical, to_bytes
 from hexane.chips import Chip
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import UnsupportedError
 from hexane.graph import Graph, Op, Value
-from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_states
+from hexane.graph.evaluate import Evaluation
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype, in_type
 from hexane.isa.roles import SPELLED, roles_of
@@ -58,23 +58,9 @@ def evaluate(
     Raises UsageError for a missing input or one of another shape.
     """
     run = EngineEvaluation(chips.get(chip), carried(graph), observe, results)
-    function = graph.main
     run.cut = frozenset(graph.metadata.get(CUT_RUNS, ()))
-    unknown = set(inputs) - {value.name for value in function.inputs}
-    if unknown:
-        names = ", ".join(repr(value.name) for value in function.inputs)
-        raise UsageError(f"there is no input {sorted(unknown)[0]!r}", hint=f"the inputs are {names}")
-    for value in function.inputs:
-        array = checked_input(value, inputs.get(value.name))
-        run.environment[value] = _typed(array, value.type)
     with tier.while_cold():
-        values = run.block(function)
-    arrays = {
-        value.name: declared(array, value.type, f"output {value.name!r}")
-        for value, array in zip(function.outputs, values)
-    }
-    keep_states(run, function, inputs)
-    return arrays
+        return run.run(graph.main, inputs)
 
 
 def _typed(array: Any, type_: Any) -> Any:
@@ -119,6 +105,9 @@ class EngineEvaluation(Evaluation):
         self._results = results or ConvolutionResults()
         self._fused: dict[Op, np.ndarray | None] = {}
         self._bytes: dict[Value, np.ndarray] = {}  # of dequantised maps whose convolution sums integers
+
+    def as_kept(self, array: Any, type_: Any) -> Any:
+        return _typed(array, type_)
 
     def op(self, op: Op) -> tuple[Any, ...]:
         if op in self._fused:
