@@ -114,10 +114,7 @@ def finish(value: np.ndarray, post_scale: float = 1.0, activation: Activation = 
     result = value
     if scale != 1.0:
         rule = chosen("post-scale")
-        if rule == "twice":
-            result = scaled(round_half_away(value).astype(np.float64), scale)
-        else:
-            result = scaled(value, scale)
+        result = scaled(round_half_away(value).astype(np.float64) if rule == "twice" else value, scale)
         if rule == "fixed-point":
             units = np.ldexp(result, UNIT_BITS)
             finite = np.isfinite(units)

@@ -16,17 +16,7 @@ from hexane.errors import UnsupportedError
 from hexane.graph import Graph, GraphBuilder
 
 SIDE, CLASSES = 320, 10
-FILES = (
-    "model.onnx",
-    "photo.jpg",
-    "image.npy",
-    "model.hwx",
-    "relu.hwx",
-    "a.hwx",
-    "b.hwx",
-    "program.mil",
-    "weights.npy",
-)
+FILES = tuple("model.onnx photo.jpg image.npy model.hwx relu.hwx a.hwx b.hwx program.mil weights.npy".split())
 
 
 def make_example(folder: Path) -> list[Path]:

@@ -78,11 +78,7 @@ class Formula:
     def __truediv__(self, other: Any) -> Formula:
         return self._with("real_div", other)
 
-    def __radd__(self, other: Any) -> Formula:
-        return self._with("add", other)
-
-    def __rmul__(self, other: Any) -> Formula:
-        return self._with("mul", other)
+    __radd__, __rmul__ = __add__, __mul__
 
     def __rsub__(self, other: Any) -> Formula:
         return self._with("sub", other, swapped=True)

@@ -150,12 +150,10 @@ def canonical(
     Registers in a row share a record. In packed streams a record with gaps becomes a scatter record where that is
     shorter, and address records stand behind all others, as Apple's compiler has them.
     """
-    plain = [address for address in addresses if address not in dict(slots)]
-    records = list(_plain_records(family, plain))
     slot_of = dict(slots)
-    for run in _runs([address for address in addresses if address in slot_of], 64, slot_of.get):
-        records.append(Record(ADDRESS, run, slot_of[run[0]]))
-    return Layout(family, header_words, records)
+    records = list(_plain_records(family, [address for address in addresses if address not in slot_of]))
+    runs = _runs([address for address in addresses if address in slot_of], 64, slot_of.get)
+    return Layout(family, header_words, records + [Record(ADDRESS, run, slot_of[run[0]]) for run in runs])
 
 
 def _plain_records(family: RecordHeads, addresses: list[int]) -> Iterable[Record]:

@@ -70,8 +70,10 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     pyarrow = _arrow()
     from pyarrow import parquet as writer
 
-    columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
-    columns = {name: [_plain(v) for v in values] for name, values in columns.items()}
+    columns = {
+        name: [None if isinstance(v := row.get(name), float) and np.isnan(v) else v for row in rows]
+        for name in _columns(rows)
+    }
     table = pyarrow.table({name: _typed(pyarrow, values) for name, values in columns.items()})
     out = io.BytesIO()
     writer.write_table(table, out)
@@ -81,7 +83,3 @@ def parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 def _typed(pyarrow: Any, values: list[Any]) -> Any:
     """A column without values is of text."""
     return pyarrow.array(values, None if any(v is not None for v in values) else pyarrow.string())
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and np.isnan(value) else value

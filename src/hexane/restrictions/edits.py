@@ -71,17 +71,16 @@ def indent_at(text: str, start: int) -> str:
     return line if line.isspace() else " "
 
 
-def bracketed(text: str, start: int, opening: str = "(") -> tuple[int, int]:
-    """The inside of the first bracket pair from ``start`` on."""
-    closing = {"(": ")", "[": "]"}[opening]
+def bracketed(text: str, start: int) -> tuple[int, int]:
+    """The inside of the first pair of parentheses from ``start`` on."""
     depth, first = 0, -1
     for match in _MARK.finditer(text, start):
         sign = match[0]
-        if sign == opening:
+        if sign == "(":
             depth += 1
             if first < 0:
                 first = match.end()
-        elif sign == closing and first >= 0:
+        elif sign == ")" and first >= 0:
             depth -= 1
             if depth == 0:
                 return first, match.start()

@@ -43,10 +43,8 @@ def drawn_inputs(
     for port in ports:
         value = next((v for v in graph.main.inputs if v.name == port.name), None) if graph is not None else None
         arrays[port.name], how[port.name] = _drawn(port, generator, value)
-    notes = []
-    for text in dict.fromkeys(how.values()):
-        notes.append(f"{', '.join(name for name, reason in how.items() if reason == text)} {text} with seed {seed}")
-    return arrays, notes
+    names = {text: ", ".join(name for name, reason in how.items() if reason == text) for text in how.values()}
+    return arrays, [f"{those} {text} with seed {seed}" for text, those in names.items()]
 
 
 def _drawn(port: Port, generator: np.random.Generator, value: Value | None) -> tuple[np.ndarray, str]:

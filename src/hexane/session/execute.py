@@ -142,44 +142,37 @@ def execute(
     *,
     on_task: OnTask | None = None,
     observe: bool = False,
-    state: Mapping[str, np.ndarray] | None = None,
     device: Device | None = None,
 ) -> Execution:
     """Run a program on the emulated engine, or on another device.
 
     Parameters
     ----------
-    inputs, state : as for ``Program.run``.
+    inputs : as for ``Program.run``.
     on_task : called after every task.
     observe : count the arithmetic's events (products dropped, sums overflowed, table ends hit) and note which bytes of
         L2 every task writes; slower.
     device : None or the emulator is observed; of any other device only the outputs and the times are known.
     """
     if device is not None and device.name != "emulator":
-        return _unobserved(program, inputs, device, state, on_task)
+        return _unobserved(program, inputs, device, on_task)
     emulator = ObservedEmulator(program, on_task, observe)
 
     def after(_number: int, segment: Segment) -> None:
         if on_task and segment.image is None:
             on_task(None)
 
-    run = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
+    run = Session(program, emulator).record(inputs, keep=False, on_segment=after)
     return Execution(run.outputs, run.values, emulator.tasks, run.seconds, convolutions=emulator.convolutions)
 
 
-def _unobserved(
-    program: Program,
-    inputs: Mapping[str, Any],
-    device: Device,
-    state: Mapping[str, np.ndarray] | None,
-    on_task: OnTask | None,
-) -> Execution:
+def _unobserved(program: Program, inputs: Mapping[str, Any], device: Device, on_task: OnTask | None) -> Execution:
     def after(_number: int, segment: Segment) -> None:
         for _ in range(len(segment.image.tasks) if segment.image is not None else 1):
             if on_task:
                 on_task(None)
 
-    run = Session(program, device).record(inputs, state, keep=False, on_segment=after)
+    run = Session(program, device).record(inputs, keep=False, on_segment=after)
     return Execution(run.outputs, run.values, [], run.seconds, observed=False)
 
 

@@ -93,7 +93,9 @@ def layers_of(graph: Graph, smallest: int | None = None) -> list[WeightLayer]:
     for op in folded.main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
-            layers.append(WeightLayer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
+            first, second, *rest = weight.shape
+            outputs_first = (second, first, *rest) if _turned(op) else weight.shape
+            layers.append(WeightLayer(op.outputs[0].name, op.type, outputs_first))
     return layers
 
 
@@ -166,10 +168,6 @@ def _weight(op: Op, smallest: int) -> Value | None:
 def _turned(op: Op) -> bool:
     """True where the outputs are the second axis of an op's weights, not the first."""
     return op.type == "conv_transpose" or (op.type == "matmul" and not op.arg("transpose_y"))
-
-
-def _outputs_first(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (shape[1], shape[0], *shape[2:]) if _turned(op) else shape
 
 
 def _as_operand(b: GraphBuilder, op: Op, weight: np.ndarray, form: WeightFormat) -> Value:

@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_at_the_text_keeps_no_weights(tmp_path: Path, monkey
 
     def full(path: Path, data: object) -> None:
         if path.suffix in (".mil", ".plist"):
-            raise UsageError("cannot write the file (No space left on device)", where=str(path))
+            raise UsageError("cannot be written: No space left on device", where=str(path))
         write(path, data)  # type: ignore[arg-type]
 
     monkeypatch.setattr(files, "write_whole", full)

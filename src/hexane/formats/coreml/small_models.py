@@ -97,10 +97,7 @@ def _imputer(m: SmallModel) -> dict[str, Value]:
     if missing not in (None, "replaceDoubleValue", "replaceInt64Value"):
         raise UnsupportedError("an imputer of strings", where=m.where)
     stands = float(getattr(params, missing)) if missing else float("nan")
-    if stands != stands:
-        absent = m.ops.not_equal(x=x, y=x)
-    else:
-        absent = m.ops.equal(x=x, y=np.float32(stands))
+    absent = m.ops.not_equal(x=x, y=x) if stands != stands else m.ops.equal(x=x, y=np.float32(stands))
     fill = np.broadcast_to(_constant(numbers, 0.0, x, m.where), x.shape).astype(np.float32)
     return m.result(m.ops.select(cond=absent, a=fill, b=x))
 

@@ -125,10 +125,10 @@ def _with_computed_outputs(graph: Graph) -> Graph:
     graph = graph.clone()
     for function in graph.functions.values():
         builder = GraphBuilder(function=function, graph=graph)
-        outputs = []
-        for value in function.outputs:
-            outputs.append(value if value.op is not None else builder.op("identity", name=f"{value.name}_out", x=value))
-        function.set_outputs(outputs)
+        function.set_outputs(
+            value if value.op is not None else builder.op("identity", name=f"{value.name}_out", x=value)
+            for value in function.outputs
+        )
     return graph
 
 

@@ -137,7 +137,8 @@ class Importer:
         outputs = [value.name for value in graph.output]
         if len(set(outputs)) != len(outputs):
             raise FormatError("two outputs have one name", where=self.file.where)
-        inputs = [value for value in graph.input if value.name not in self._initial_names()]
+        initial = {tensor.name for tensor in graph.initializer} | set(self.file.weights)
+        inputs = [value for value in graph.input if value.name not in initial]
         if len({value.name for value in inputs}) != len(inputs):
             raise FormatError("two inputs have one name", where=self.file.where)
         for name in [*outputs, *self.declared]:
@@ -164,9 +165,6 @@ class Importer:
         return result
 
     # --------------------------------------------------------------------------------------------------- borders
-
-    def _initial_names(self) -> set[str]:
-        return {tensor.name for tensor in self.model.graph.initializer} | set(self.file.weights)
 
     def _input(self, value: Any) -> Value:
         kind = value.type.WhichOneof("value")
@@ -350,9 +348,7 @@ class Importer:
         if not self.problems:
             return
         self.problems += self.foreign
-        lines = []
-        for problem in self.problems[:50]:
-            lines.append(f"{problem.op} (node {problem.node!r}): {problem.reason}")
+        lines = [f"{problem.op} (node {problem.node!r}): {problem.reason}" for problem in self.problems[:50]]
         if len(self.problems) > 50:
             lines.append(f"and {len(self.problems) - 50} more")
         ops = sorted({problem.op for problem in self.problems})

@@ -58,19 +58,12 @@ def resize(c: NodeContext) -> Operand:
         elif (roi := c.constant(roi_at)) is not None:
             arguments["roi"] = roi.astype(np.float32)
     if not (c.is_constant(scales_at) and c.is_constant(sizes_at)):
-        which = (
-            {"scales": c.need(scales_at)}
-            if c.has(scales_at) and not _empty(c, scales_at)
-            else {"sizes": c.need(sizes_at)}
-        )
+        by_scale = c.has(scales_at) and not (c.is_constant(scales_at) and c.need_constant(scales_at).size == 0)
+        which = {"scales": c.need(scales_at)} if by_scale else {"sizes": c.need(sizes_at)}
         return c.at_run_time("Resize", "scales or sizes", x=x, **which, **arguments)
     scales, sizes = c.constant(scales_at), c.ints(sizes_at) or None
     factors = None if scales is None or scales.size == 0 else [float(scale) for scale in scales.reshape(-1)]
     return resize_of(c, x, factors, None if factors else sizes, axes, arguments)
-
-
-def _empty(c: NodeContext, index: int) -> bool:
-    return c.is_constant(index) and c.need_constant(index).size == 0
 
 
 def resize_of(
