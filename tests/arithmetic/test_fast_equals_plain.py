@@ -198,6 +198,18 @@ def test_depthwise_convolutions_of_every_halfword(code, width, step, far):
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("strides", [(2, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (2, 2, 0, 0), (0, 3, 1, 0)])
+def test_depthwise_convolutions_that_step_over_padding(code, strides, pads):
+    """The rows of each phase begin in the padding or behind it."""
+    rng = np.random.default_rng(0)
+    x, w, bias = halves(rng, (2, 5, 13, 21), "unit"), halves(rng, (5, 1, 4, 3), "unit"), halves(rng, (5,), "unit")
+    plain = arithmetic.conv2d(x, w, bias, exact=True, strides=strides, pads=pads, groups=5)
+    window = arithmetic.convolution.PlainWindow((4, 3), strides, (1, 1), pads, (13, 21))
+    assert same(fast_convolution.prepare(Plain(w, bias, window, 5, 1.0, None, False), kernels(code))(x), plain)
+
+
+@pytest.mark.parametrize("code", CODES)
 @given(
     seed=st.integers(0, 1 << 30), channels=st.integers(1, 6), outputs=st.integers(1, 14), height=st.sampled_from([1,
     3]),

@@ -242,9 +242,10 @@ def wrap_operands(spec: OpSpec, operands: dict[str, Any], const: Callable[..., V
     wrapped: dict[str, Any] = {}
     for param in spec.params:  # signature order, whatever the caller's
         operand = operands.get(param.name)
-        if operand is None or (isinstance(operand, Value) and not param.variadic):
-            if operand is not None:
-                wrapped[param.name] = operand
+        if operand is None:
+            continue
+        if isinstance(operand, Value) and not param.variadic:
+            wrapped[param.name] = operand
             continue
         letters = _letters(spec, operands) if letters is None else letters
         if param.variadic:
