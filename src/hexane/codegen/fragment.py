@@ -115,8 +115,7 @@ def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
         shape = shape[1:]
     if len(shape) > 4:
         raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes", code=Reason.RANK)
-    padded = (1,) * (4 - len(shape)) + tuple(shape)
-    return padded  # type: ignore[return-value]
+    return (1,) * (4 - len(shape)) + tuple(shape)  # type: ignore[return-value]
 
 
 @lru_cache(1024)

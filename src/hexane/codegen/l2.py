@@ -146,10 +146,10 @@ def second_operand_base(end: int) -> int:
     return base
 
 
-def dma_region(base: int, channels: int, channel: int, pad: int = 0, depth: int = 1) -> Region:
+def dma_region(base: int, channels: int, channel: int, pad: int = 0) -> Region:
     """Region of a source that comes by DMA: depth and group step over all channels (§7.1)."""
     block = channels * channel
-    return Region(base, channel, depth * block + pad, block, block)
+    return Region(base, channel, block + pad, block, block)
 
 
 def planar_map(channels: int, height: int, width: int, images: int = 1) -> Region:
@@ -158,8 +158,3 @@ def planar_map(channels: int, height: int, width: int, images: int = 1) -> Regio
     block = channels * channel
     row = block + (pe_pad(block, channel) if height > 1 else 0)
     return Region(0, channel, row, block, height * row if images > 1 else 0)
-
-
-def resident_region(base: int, channels: int, channel: int, pad: int = 0) -> Region:
-    """Region of a resident source or of a result that stays: group 0 (§7.1)."""
-    return Region(base, channel, channels * channel + pad, channels * channel, 0)

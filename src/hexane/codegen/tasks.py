@@ -193,7 +193,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         tile = _tile(target, plan, row, base)
         bypass = bool(plan.unicast) and plan.ne.op is NeOp.BYPASS
         rows, read = source_rows(plan, tile)
-        if not bypass or tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
+        if not bypass or tile != plan.patch_rows or base + rows * (row + pad) > target.limits.l2_bytes:
             pad = 0
         again = max(0, read - plan.h)
     elif plan.fat_tile or plan.stack_log2:
@@ -212,7 +212,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
 
 def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     bypass = bool(plan.unicast) and plan.ne.op is NeOp.BYPASS
-    patch = 1 << plan.shape[2]
+    patch = plan.patch_rows
     if plan.out_trans:
         result_row = plan.wout * l2.channel_stride(plan.cout)
     else:
@@ -235,7 +235,7 @@ def _tile_height(plan: Plan, row: int, buffer: int, step: int, room: int) -> int
 
     ``row`` bytes of a source row, ``buffer`` of the result while a tile runs; tiles are multiples of ``step`` rows.
     """
-    patch, kh, sy = 1 << plan.shape[2], plan.window.kh, plan.window.sy
+    patch, kh, sy = plan.patch_rows, plan.window.kh, plan.window.sy
     if kh <= sy and plan.hout % patch == 0 and patch * sy * row + buffer <= room:
         return patch
     if buffer >= room:
@@ -314,7 +314,7 @@ def planar(target: Target, plan: Plan) -> Plan:
 
 def fit_pe(target: Target, plan: Plan) -> Plan:
     """Cut a PE task in height when its regions exceed L2: 32 rows, fewer where they do not fit (INFERRED)."""
-    patch = 1 << plan.patch[1]
+    patch = plan.patch_rows
     result_row = plan.result.region.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
     first = plan.source.type is not SourceType.RESIDENT
     second = plan.second.dma is not None

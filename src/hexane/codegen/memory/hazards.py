@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.codegen.operands import RESULT, SECOND, SOURCE, Extents, TaskOperand, at_once, held, operands_of
+from hexane.codegen.operands import RESULT, SECOND, SOURCE, Extents, TaskOperand, at_once, held, operands_of, span
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
 from hexane.isa.granules import UNIT
-from hexane.rounding import align, ceil_div
+from hexane.rounding import ceil_div
 
 Box = tuple[int, int]
 
@@ -150,9 +150,8 @@ def _parts(plan: Plan, index: int) -> list[OperandBytes]:
             extents = Extents(1, 1, 1, 1, min(end.extents.w, 128))
         else:
             extents = at_once(plan, end)
-        region, (g, d, c, h, w) = end.region, extents
-        span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
-        parts.append(OperandBytes(region.base, region.base + span + align(w * end.element, UNIT), end, extents))
+        base = end.region.base
+        parts.append(OperandBytes(base, base + span(end, extents), end, extents))
     return parts
 
 

@@ -82,8 +82,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     target = Region(base, odd, columns, columns)
     fragment.stay(turn, target, after=After.NE | matmul.hazard(base, base + columns, copy))
 
-    scores = matmul.kernel_product(fragment.target, staged, m, q.k, n, scale)
-    scores = scores.but(dtid=0)
+    scores = matmul.kernel_product(fragment.target, staged, m, q.k, n, scale).but(dtid=0)
     scores = matmul.choose_joint_shape(fragment.target, scores)
     scores = tasks.resident(scores, target, After.FOLLOWS_NE)
     scores = fragment.stay(scores, region, after=After.NOTHING)
@@ -95,8 +94,7 @@ def _head(fragment: Fragment, q: MatrixRows, k: MatrixRows, v: MatrixRows, out: 
     fragment.stay(top, vector, after=After.NOTHING)
     row_chain(fragment, (m, n), region, region, vector, After.PE_RESULT)
 
-    weights = Plan(pe=BINARY["mul"], w=n, c=m)
-    weights = weights.reading(broadcast=Axes.W, transposed=turned_values)
+    weights = Plan(pe=BINARY["mul"], w=n, c=m).reading(broadcast=Axes.W, transposed=turned_values)
     row = align(2 * lanes * n, 64)
     total = m // lanes * row
     walk = replace(staged, row=row, plane=row, depth=total, group=total)

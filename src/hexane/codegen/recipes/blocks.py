@@ -221,15 +221,13 @@ def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
             fragment.send(plan, end)
         return
     first, end = tasks.ne_source(fragment.target, first, 0, keep=True)
-    first = tasks.streams_out(fragment.target, first, end, explicit=False)
-    first = first.but(holds=True)
+    first = tasks.streams_out(fragment.target, first, end, explicit=False).but(holds=True)
     first = fragment.add(first)
     region = replace(first.source.region, group=0)
     for i, plan in enumerate(plans[1:], 1):
         plan = plan.reading(dma=None)
         plan = tasks.choose_shape(fragment.target, plan, weighted=True)
-        plan = tasks.resident(plan, region)
-        plan = plan.sending(end).but(holds=i < len(plans) - 1)
+        plan = tasks.resident(plan, region).sending(end).but(holds=i < len(plans) - 1)
         fragment.add(plan)
 
 

@@ -76,8 +76,7 @@ def scores(work: ChainWork, run: tuple[Op, ...]) -> None:
     assert x.kernel is not None and source.columns is not None
     channel, pitch = source.columns.pitch, l2.channel_stride(y.m)
     plan = kernel_product(work.target, x.kernel, x.m, x.k, y.m, Epilogue.of(run).scale)
-    plan = choose_joint_shape(work.target, plan)
-    plan = plan.reading(region=Region(0, channel, x.k * channel, x.k * channel))
+    plan = choose_joint_shape(work.target, plan).reading(region=Region(0, channel, x.k * channel, x.k * channel))
     plan = plan.reading(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
     plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.m)
@@ -187,8 +186,7 @@ def _by_rows(work: ChainWork, x: ChainMatrix, y: ChainMatrix, out: ChainMatrix, 
     assert x.kernel is not None
     pitch, size = work.pitch_for(op.output, y.k), y.m * y.rows.pitch
     plan = kernel_product(work.target, x.kernel, x.m, y.m, y.k, 1.0)
-    plan = choose_joint_shape(work.target, plan)
-    plan = plan.reading(region=Region(0, y.rows.pitch, size, size))
+    plan = choose_joint_shape(work.target, plan).reading(region=Region(0, y.rows.pitch, size, size))
     plan = plan.writing(region=Region(0, pitch, x.m * pitch, x.m * pitch))
     stay = ChainStay(x.m * pitch, 2 * x.m * y.k)
     out.writer, out.view = work.chain.add(plan, source=y.rows.use, result=stay), MatrixView.ROWS
@@ -199,10 +197,8 @@ def _by_columns(work: ChainWork, op: Op, y: ChainMatrix, out: ChainMatrix) -> No
     source = work.columns(op.arg("x"))
     assert y.kernel is not None and source.columns is not None
     m, channel = source.m, source.columns.pitch
-    plan = kernel_product(work.target, y.kernel, y.k, y.m, m, 1.0)
-    plan = plan.but(out_trans=work.read_by_rows(op.output))
-    plan = choose_joint_shape(work.target, plan)
-    plan = plan.reading(region=Region(0, channel, y.m * channel, y.m * channel))
+    plan = kernel_product(work.target, y.kernel, y.k, y.m, m, 1.0).but(out_trans=work.read_by_rows(op.output))
+    plan = choose_joint_shape(work.target, plan).reading(region=Region(0, channel, y.m * channel, y.m * channel))
     plan = plan.reading(after=work.follows(source, MatrixView.COLUMNS, unit="NE"))
     pitch = work.pitch_for(op.output, y.k) if plan.out_trans else l2.channel_stride(m)
     stay = ChainStay((m if plan.out_trans else y.k) * pitch, 2 * m * y.k)

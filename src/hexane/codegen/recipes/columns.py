@@ -49,8 +49,7 @@ def combine(fragment: Fragment, op: str, a: AxisWalk, b: AxisWalk, out: AxisWalk
     if not (a.aligned and b.aligned and out.aligned):
         raise UnsupportedError("an operand that begins inside a burst of 64 bytes", code=Reason.LAYOUT)
     src, src2, dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
-    plan = Plan(pe=BINARY[op], w=w, h=h, c=c, groups=n)
-    plan = plan.reading(dma=src).against(dma=src2).writing(dma=dst)
+    plan = Plan(pe=BINARY[op], w=w, h=h, c=c, groups=n).reading(dma=src).against(dma=src2).writing(dma=dst)
     same = a.buffer == b.buffer and a.offset == b.offset
     return fragment.add(side_by_side(fragment.target, plan, same=same))
 

@@ -59,8 +59,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     for n in range(out.n):
         _compare(fragment, x.image(n), y.image(n), target.image(n), table)
     if target is not out:
-        plan = unary.copy_of(context.target, target)
-        plan = plan.writing(element=Element.UINT8)
+        plan = unary.copy_of(context.target, target).writing(element=Element.UINT8)
         plan = unary.set_table(plan, "equals_zero")
         fragment.add(unary.ne_stream(context.target, plan, target, out))
     if op.type != "less" or fragment.constants or out.n > 1:
@@ -81,8 +80,7 @@ def _of_difference(fragment: Fragment, op: Op, out: Tensor, context: Context) ->
     else:
         first, second = (tensor_for(value, context, fragment) for value in (x, y))
         combine(fragment, "sub", first, second, difference)
-    plan = unary.copy_of(context.target, difference)
-    plan = plan.writing(element=Element.UINT8)
+    plan = unary.copy_of(context.target, difference).writing(element=Element.UINT8)
     plan = unary.set_table(plan, STEPS[word])
     fragment.add(unary.ne_stream(context.target, plan, difference, out))
     fragment.inferred("a comparison as a planar difference and a step table")
@@ -110,8 +108,7 @@ def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) 
     pair = tasks.choose_shape(fragment.target, pair)
     if is_small_source(fragment.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair = pair.but(shape=(pair.shape[2],) * 3)
-    pair = tasks.resident(pair, pairs, After.NE_RESULT)
-    pair = pair.sending(size)
+    pair = tasks.resident(pair, pairs, After.NE_RESULT).sending(size)
     fragment.add(pair)
 
 
@@ -152,8 +149,7 @@ def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     line = l2.channel_stride(x.c)
     first, second = (Region(base, line, line, line) for base in (0, line))
     fraction = tasks.copy_plan(fragment.target, x.c, 1, 1, out_trans=True)
-    fraction = unary.set_table(fraction, "fraction")
-    fraction = fraction.reading(dma=x.dma())
+    fraction = unary.set_table(fraction, "fraction").reading(dma=x.dma())
     fraction, _ = fragment.bring(fraction, 2 * line, keep=True)
     fraction = tasks.stays(fraction, second)
     below = tasks.copy_plan(fragment.target, 1, 1, x.c)
@@ -162,12 +158,10 @@ def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     below = tasks.resident(below, second, After.NE_RESULT)
     below = tasks.stays(below, first, after=After.NOTHING)
     whole = tasks.copy_plan(fragment.target, x.c, 1, 1, out_trans=True)
-    whole = unary.set_table(whole, "integer")
-    whole = whole.but(shape=fraction.shape)
+    whole = unary.set_table(whole, "integer").but(shape=fraction.shape)
     whole = tasks.resident(whole, replace(fraction.source.region, group=0))
     whole = tasks.stays(whole, second, after=After.NOTHING)
-    difference = Plan(pe=BINARY["sub"], c=x.c)
-    difference = difference.reading(transposed=True).against(transposed=True).writing(dma=out.dma())
+    difference = Plan(pe=BINARY["sub"], c=x.c).reading(transposed=True).against(transposed=True).writing(dma=out.dma())
     difference = tasks.resident(difference, second, After.NE_RESULT, second=first)
     difference = tasks.streams_out(fragment.target, difference, 2 * line, after=After.NOTHING)
     fragment.add(fraction, below, whole)

@@ -197,8 +197,7 @@ def _sparse_taps(cin: int, window: KernelWindow) -> int:
 def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Depthwise: one input channel per output channel (§9.4)."""
     x, y, window = conv.x, conv.y, conv.window
-    plan = conv.plan(n)
-    plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.taps * y.h * y.w)
+    plan = conv.plan(n).but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.taps * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
     kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan = plan.but(kernel=kernel, kernel_format=SPARSE_KERNEL if conv.window.strided else PLAIN_KERNEL)

@@ -71,20 +71,18 @@ def widened(fragment: Fragment, conv: Convolution) -> Fragment:
         raise UnsupportedError(f"a kernel {window.kw} pixels wide in a batch or without bias", code=Reason.WINDOW)
     if conv.bias is None:
         conv = replace(conv, bias=np.zeros(y.c, np.float16))
-    plan = conv.plan(0)
-    plan = plan.writing(dma=None).but(window=replace(window, sx=2, ox=2), wout=ceil_div(y.w, 2))
+    plan = conv.plan(0).writing(dma=None).but(window=replace(window, sx=2, ox=2), wout=ceil_div(y.w, 2))
     plan = plan.but(unicast=1, cores_log2=min(4, ceil_log2(x.c)), macs=y.c * window.kw * y.h * y.w)
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
     plan = plan.but(kernel=packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue))
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
     channel = l2.channel_stride(2 * plan.wout)
-    region = l2.resident_region(0, y.c, channel)
+    region = Region(0, channel, y.c * channel, y.c * channel)
     plan, end = tasks.ne_source(fragment.target, plan, y.h * region.row)
     plan = fragment.stay(plan, region)
     crop = Plan(pe=COPY, w=y.w, h=y.h, c=y.c, result=Destination(dma=y.dma()))
     crop = crop.but(patch=pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2]))
-    crop = tasks.resident(crop, region, After.FOLLOWS_NE)
-    crop = crop.sending(end)
+    crop = tasks.resident(crop, region, After.FOLLOWS_NE).sending(end)
     fragment.add(crop)
     return fragment
 
@@ -112,8 +110,7 @@ def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     shift = shift.but(kernel=packed(fragment.target, layout, one_hot, None, Epilogue()), kernel_format=ONE_HOT_KERNEL)
     shift = shift.reading(dma=x.dma())
     shift = tasks.choose_shape(fragment.target, shift, weighted=True)
-    plan = Plan(ne=Mac(bias=conv.bias is not None), w=y.w, h=y.h, c=x.c, unicast=1)
-    plan = plan.but(cores_log2=shift.cores_log2)
+    plan = Plan(ne=Mac(bias=conv.bias is not None), w=y.w, h=y.h, c=x.c, unicast=1).but(cores_log2=shift.cores_log2)
     plan = apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
     plan = plan.writing(dma=y.dma()).but(
@@ -136,8 +133,7 @@ def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel
     fragment.stay(shift, region)
     plan = plan.reading(dma=walk, staged=True)
     plan = tasks.choose_shape(fragment.target, plan, weighted=True)
-    plan = tasks.resident(plan, region, After.NE_RESULT | After.STAGED)
-    plan = plan.sending(size)
+    plan = tasks.resident(plan, region, After.NE_RESULT | After.STAGED).sending(size)
     fragment.add(plan)
 
 

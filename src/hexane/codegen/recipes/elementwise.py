@@ -214,8 +214,7 @@ def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
         plan = plan.writing(region=Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide))
         room = fragment.limits.l2_bytes - source.n * image
         if out.h * plan.result.region.row > room:
-            patch = 1 << plan.patch[1]
-            plan = plan.but(tile=room // plan.result.region.row // patch * patch)
+            plan = plan.but(tile=room // plan.result.region.row // plan.patch_rows * plan.patch_rows)
             if plan.tile < 1:
                 raise UnsupportedError(
                     "a row of a broadcast result does not fit the engine's L2 buffer", code=Reason.MEMORY
@@ -226,8 +225,7 @@ def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
 def against_small(fragment: Fragment, op: str, big: Tensor, small: Tensor, out: Tensor, relu: bool = False) -> Fragment:
     """A map and a small operand that is copied into L2 and broadcast there."""
     copy, end = small_copy(fragment, small)
-    plan = planar(op, out, relu)
-    plan = plan.against(broadcast=broadcast_axes(small, big))
+    plan = planar(op, out, relu).against(broadcast=broadcast_axes(small, big))
     fragment.add(against_resident(fragment.target, plan, big, out, copy.result.region, end))
     return fragment
 
@@ -244,14 +242,12 @@ def against_resident(target: Target, plan: Plan, big: Tensor, out: Tensor, resid
 def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out: Tensor, relu: bool) -> Fragment:
     """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
     copy, end = small_copy(fragment, small)
-    plan = planar(op, out, relu)
-    plan = plan.reading(dma=big.dma(), broadcast=broadcast_axes(small, big)).writing(dma=out.dma())
+    plan = planar(op, out, relu).reading(dma=big.dma(), broadcast=broadcast_axes(small, big)).writing(dma=out.dma())
     plan, end = tasks.pe_source(plan, end, after=After.NOTHING)
     plan = plan.against(region=plan.source.region, dma=plan.source.dma)
     plan = tasks.resident(plan.reading(dma=None), copy.result.region, After.NE_RESULT)
     plan = tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
-    plan = tasks.fit_pe(fragment.target, plan)
-    plan = plan.inferred("first operand resident in a difference")
+    plan = tasks.fit_pe(fragment.target, plan).inferred("first operand resident in a difference")
     fragment.add(plan)
     return fragment
 

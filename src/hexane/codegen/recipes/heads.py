@@ -287,8 +287,7 @@ class _Around:
         )
         plan = tasks.choose_shape(self.fragment.target, plan)
         plan = tasks.resident(plan, self._by_head(region), After.PE_RESULT)
-        plan = self._sends(plan)
-        plan = plan.but(holds=head + count < sizes.heads)
+        plan = self._sends(plan).but(holds=head + count < sizes.heads)
         self.fragment.add(plan.inferred(GROUPED))
 
     def _of_queries(self, plan: Plan, head: int) -> Plan:
@@ -331,8 +330,7 @@ class _Around:
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
-        plan = Plan(pe=BINARY["add"], w=sizes.queries, h=count, c=sizes.keys)
-        plan = plan.against(broadcast=Axes.H)
+        plan = Plan(pe=BINARY["add"], w=sizes.queries, h=count, c=sizes.keys).against(broadcast=Axes.H)
         plan = tasks.resident(plan, self.first, After.NE_RESULT, second=replace(self.mask, row=self.mask.row))
         self.fragment.stay(plan, self.second, after=After.NOTHING)
 
@@ -363,8 +361,7 @@ class _Around:
             plan = plan.writing(dma=Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane))
             plan = tasks.choose_shape(self.fragment.target, plan)
             plan = tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
-            plan = self._sends(plan)
-            plan = plan.but(holds=not last or head + 1 < sizes.heads or first + rows < sizes.dims)
+            plan = self._sends(plan).but(holds=not last or head + 1 < sizes.heads or first + rows < sizes.dims)
             self.fragment.add(plan)
 
 
@@ -397,8 +394,7 @@ def _halved(
         plan = tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
         plan = plan.against(region=region.at(region.base + (n - half) * line))
         region, n = spare.at(spare.base + at * line), half
-        plan = tasks.stays(plan, region, after=After.NOTHING)
-        plan = plan.inferred("halves of the keys compared in L2")
+        plan = tasks.stays(plan, region, after=After.NOTHING).inferred("halves of the keys compared in L2")
         plans.append(plan)
         at += half
     top = Plan(ne=MAC_MAXIMUM, w=m, h=count, c=n, cout=1, unicast=n)

@@ -230,8 +230,7 @@ def _turn_through_scratch(fragment: Fragment, w: MatrixRows, after_planar: Plan 
     plan, end = fragment.bring(plan, 0, after=After.NE)
     if after_planar is not None:
         plan = plan.waiting(hazard(0, end, after_planar))
-    plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
-    plan = plan.but(holds=True)
+    plan = tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE).but(holds=True)
     fragment.add(plan)
     return Interleaved(walk.buffer, 0, w.k, w.m, row, interleave=SCRATCH_LANES)
 
@@ -313,8 +312,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
         plan = plan.writing(dma=replace(y.walk(), offset=y.offset + first * y.stride)).but(dtid=start)
         if region is not None:
             plan = tasks.choose_shape(fragment.target, plan)
-            plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
-            plan = plan.sending(end)
+            plan = tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING).sending(end)
         elif i == 0 or fragment.plans[-1].source.type is SourceType.DMA_STREAM:
             plan = plan.reading(dma=w.walk())
             plan = tasks.choose_shape(fragment.target, plan, weighted=fragment.target.choices.small_patch)
@@ -328,8 +326,7 @@ def compute(fragment: Fragment, product: ComputedProduct) -> None:
                 plan = behind_staging(plan, end, after)
         else:
             plan = tasks.choose_shape(fragment.target, plan)
-            plan = tasks.resident(plan, replace(fragment.plans[-1].source.region, group=0))
-            plan = plan.sending(end)
+            plan = tasks.resident(plan, replace(fragment.plans[-1].source.region, group=0)).sending(end)
         resident = region is not None or plan.source.dma is None or plan.source.type is SourceType.DMA_KEEP
         plan = plan.but(holds=i < len(blocks) - 1 and resident)
         fragment.add(plan)
@@ -355,14 +352,12 @@ def _unstaged(fragment: Fragment, x: MatrixRows, w: MatrixRows, y: MatrixRows, t
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
     plan = Plan(ne=Mac(post_scale=scale), w=n, h=1, c=x.k, cout=x.m)
-    plan = _surface_kernel(fragment.target, plan, x)
-    plan = plan.writing(dma=y.walk()).but(macs=x.m * n * x.k)
+    plan = _surface_kernel(fragment.target, plan, x).writing(dma=y.walk()).but(macs=x.m * n * x.k)
     if turned_y:
         source = turn_in(fragment, w)
         plan = plan.reading(dma=source.walk, staged=True)
         plan = tasks.choose_shape(fragment.target, plan)
-        plan = tasks.resident(plan, source.region, source.after)
-        plan = plan.sending(source.end)
+        plan = tasks.resident(plan, source.region, source.after).sending(source.end)
     else:
         plan = plan.reading(dma=w.walk())
         plan, end = fragment.bring(plan, 0)
@@ -401,7 +396,6 @@ def _by_single_rows(
             if turned_y and i == 0:
                 plan = plan.reading(dma=walk, staged=True)
             plan = tasks.choose_shape(fragment.target, plan)
-            plan = tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
-            plan = plan.sending(end)
+            plan = tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING).sending(end)
         plan = plan.but(holds=i < len(sizes) - 1 and region is not None)
         fragment.add(plan)

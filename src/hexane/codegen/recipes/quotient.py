@@ -96,8 +96,7 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     fragment = Fragment(context)
     transposed = context.choices.turned_quotients or b.h == b.w == 1
     region, size = _held_table(fragment, "reciprocal", b, transposed=transposed)
-    product = planar("mul", out, False)
-    product = product.against(broadcast=broadcast_axes(b, a), transposed=transposed)
+    product = planar("mul", out, False).against(broadcast=broadcast_axes(b, a), transposed=transposed)
     fragment.add(against_resident(context.target, product, a, out, region, size))
     return fragment
 
@@ -132,8 +131,7 @@ def _held_table(
 ) -> tuple[Region, int]:
     """A table of x at 0 in L2, turned if asked for, x behind it: where, and how many bytes (§13, appendix A)."""
     plan = tasks.copy_plan(fragment.target, x.c, x.h, x.w, groups=x.n, out_trans=transposed)
-    plan = unary.set_table(plan, name)
-    plan = plan.reading(dma=x.dma())
+    plan = unary.set_table(plan, name).reading(dma=x.dma())
     if not keep:  # one-row patches where x stays, as of copies that read L2
         plan = tasks.choose_shape(fragment.target, plan)
     channels, width = (x.w, x.c) if transposed else (x.c, x.w)
@@ -182,8 +180,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         fragment.stay(plan, replace(pairs, base=i * channel))
     product = Plan(ne=MAC_PRODUCT, w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, power_category=2)
     product = product.but(cores_log2=cores_log2(a.c))
-    product = unary.set_table(product, "exp2")
-    product = product.writing(dma=out.dma()).but(shape=(1, 1, largest))
+    product = unary.set_table(product, "exp2").writing(dma=out.dma()).but(shape=(1, 1, largest))
     if context.choices.weighs_pairs and patch_count(a.w, a.h, largest) > 1:
         coefficients = max(2, product.lanes) * product.c
         total = tasks.burst_bytes(product, alone=True)
@@ -218,8 +215,7 @@ def _planar_power(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor) -> Frag
     """
     pixel, strips = x.w == x.h == 1, x.w > PATCH_PIXELS
     logarithms, size = _held_table(fragment, "log2", x, transposed=pixel)
-    product = planar("mul", x, False)
-    product = product.reading(dma=y.dma())
+    product = planar("mul", x, False).reading(dma=y.dma())
     last = exponential(fragment.target, *((1, 1, x.c) if pixel else (x.c, x.h, x.w)), out_trans=pixel)
     last = last.writing(dma=out.dma())
     placed = replace(logarithms, base=size) if pixel else logarithms
@@ -263,8 +259,7 @@ def _scaled_power(fragment: Fragment, x: Tensor, out: Tensor, exponent: float) -
     first = unary.copy_of(fragment.target, x)
     first = unary.set_table(first, "log2")
     fragment.add(unary.ne_stream(fragment.target, first, x, middle))
-    second = unary.copy_of(fragment.target, x)
-    second = second.computing(post_scale=exponent)
+    second = unary.copy_of(fragment.target, x).computing(post_scale=exponent)
     second = unary.set_table(second, "exp2")
     fragment.add(unary.ne_stream(fragment.target, second, middle, out))
     return fragment

@@ -206,8 +206,7 @@ def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         return
     plan = Plan(pe=kind.over(x.h * x.w), w=x.w, h=x.h, c=x.c, groups=x.n).reading(dma=x.dma()).writing(dma=out.dma())
     if x.h == 1 and folds(x.w, by_dma=True):
-        plan = fold_row(plan, x.w)
-        plan = plan.reading(dma=replace(x.dma(), row=x.w // 2))
+        plan = fold_row(plan, x.w).reading(dma=replace(x.dma(), row=x.w // 2))
         plan, end = tasks.pe_source(plan, 0)
         if plan.patch[0] > FOLDED_PATCH_LOG2:
             plan = plan.but(patch=(FOLDED_PATCH_LOG2, plan.patch[1]))
@@ -378,8 +377,7 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
         plan = tasks.resident(plan, Region(0, pitch, block, block, channel), After.NE_RESULT)
         plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         if folds(x.h):
-            plan = fold_row(plan, x.h)
-            plan = plan.reading(region=Region(0, pitch, x.h // 2, block, channel))
+            plan = fold_row(plan, x.h).reading(region=Region(0, pitch, x.h // 2, block, channel))
             plan = plan.but(patch=pe_patch(plan.w, plan.h, operands=1))
         group = x.c * 16
         fragment.stay(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
@@ -389,8 +387,7 @@ def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None
             shape=tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False, few=8)
         )
         back = back.but(tile=tasks.patch_row(back))
-        back = tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
-        back = back.sending(size + x.w * group)
+        back = tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT).sending(size + x.w * group)
         line = l2.channel_stride(x.w)
         if line > l2.UNIT:
             back = back.streaming(Region(back.result.region.base, line, line, line, line))

@@ -441,6 +441,5 @@ def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int
     h, w, target = walk(y, joins)
     store = tasks.copy_plan(fragment.target, rows, h, w).writing(dma=target)
     store = tasks.choose_shape(fragment.target, store)
-    store = tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
-    store = store.sending(size)
+    store = tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT).sending(size)
     fragment.add(store.inferred(note))

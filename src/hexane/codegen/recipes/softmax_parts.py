@@ -164,8 +164,7 @@ def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     power = tasks.resident(power, target, After.FOLLOWS_PE)
     fragment.stay(power, replace(region, base=size), after=After.NOTHING)
     _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
-    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=1)
-    scale = scale.reading(broadcast=Axes.W).writing(dma=y.dma())
+    scale = Plan(pe=BINARY["mul"], w=x.w, h=x.h, c=1).reading(broadcast=Axes.W).writing(dma=y.dma())
     scale = tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT, second=replace(region, base=size))
     fragment.send(scale, 2 * size, after=After.NOTHING)
 
@@ -192,8 +191,7 @@ def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan(pe=MAXIMUM, w=x.w, c=x.c, groups=x.h)
-    top = top.reading(dma=row_dma)
+    top = Plan(pe=MAXIMUM, w=x.w, c=x.c, groups=x.h).reading(dma=row_dma)
     top, _ = tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
         raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)

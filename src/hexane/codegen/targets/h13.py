@@ -39,56 +39,19 @@ NOT_READ_AGAIN = {
 """CacheHintNoReuse of a reader with this hint (docs/reference/engine-h13.md 4.4)."""
 
 EXAMPLES = frozenset(
-    {
-        "add_own_relu",
-        "attention",
-        "batched_product",
-        "cast",
-        "comparison",
-        "concat",
-        "convolution",
-        "elementwise",
-        "floor",
-        "layer_norm",
-        "leaky_relu",
-        "logical_not",
-        "matrix_chain",
-        "norm_projection",
-        "planar_function",
-        "power",
-        "product",
-        "real_div",
-        "reduction",
-        "relu",
-        "reshape",
-        "runtime_product",
-        "select",
-        "slices",
-        "softmax",
-        "table_function",
-        "tile",
-        "transpose",
-        "two_products",
-    }
+    """
+    add_own_relu attention batched_product cast comparison concat convolution elementwise floor layer_norm leaky_relu
+    logical_not matrix_chain norm_projection planar_function power product real_div reduction relu reshape
+    runtime_product select slices softmax table_function tile transpose two_products
+    """.split()
 )
 """Recipes of which programs of Apple's are known (docs/reference/engine-h13.md 13)."""
 
 COMPOSED = frozenset(
-    {
-        "batch_norm",
-        "composed_reduction",
-        "heads_in_l2",
-        "max_pool",
-        "pad",
-        "products_of_same_rows",
-        "regroup",
-        "repeat_pixels",
-        "shuffle",
-        "slice_update",
-        "split",
-        "to_channels",
-        "to_pixels",
-    }
+    """
+    batch_norm composed_reduction heads_in_l2 max_pool pad products_of_same_rows regroup repeat_pixels shuffle
+    slice_update split to_channels to_pixels
+    """.split()
 )
 """Recipes that compose tasks of those (docs/reference/engine-h13.md 14); what is new in a task has a note."""
 

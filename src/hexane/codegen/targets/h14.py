@@ -25,26 +25,11 @@ class H14(Packed):
     first_surface = 4
     waits_for_readers = True
     examples = frozenset(
-        {
-            "attention",
-            "attention_in_chain",
-            "batched_product",
-            "convolution",
-            "elementwise",
-            "function_and_residual",
-            "layer_norm",
-            "matrix_chain",
-            "norm_projection",
-            "planar_function",
-            "product",
-            "real_div",
-            "reduction",
-            "runtime_product",
-            "select",
-            "softmax",
-            "table_function",
-            "two_products",
-        }
+        """
+        attention attention_in_chain batched_product convolution elementwise function_and_residual layer_norm
+        matrix_chain norm_projection planar_function product real_div reduction runtime_product select softmax
+        table_function two_products
+        """.split()
     )
     choices = replace(CHOICES, copy_weight=36, alone_side_by_side=False)
 

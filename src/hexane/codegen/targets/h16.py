@@ -17,17 +17,9 @@ class H16(Later):
     name = generation = "h16"
     kernel_section = True
     examples = frozenset(
-        {
-            "convolution",
-            "elementwise",
-            "leaky_relu",
-            "planar_function",
-            "power",
-            "product",
-            "real_div",
-            "relu",
-            "table_function",
-        }
+        """
+        convolution elementwise leaky_relu planar_function power product real_div relu table_function
+        """.split()
     )
     marks_slow_tables = False
     choices = replace(

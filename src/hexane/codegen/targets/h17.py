@@ -20,9 +20,7 @@ class H17(H16):
     marks_slow_tables = True
     writer = 2
     choices = replace(H16.choices, whole_powers=False)
-    examples = frozenset(
-        {"elementwise", "leaky_relu", "planar_function", "power", "product", "real_div", "relu", "table_function"}
-    )
+    examples = frozenset("elementwise leaky_relu planar_function power product real_div relu table_function".split())
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)
