@@ -75,3 +75,9 @@ def test_the_first_task_has_nobody_to_follow(name: str, value: int) -> None:
     assert hazards(tasks) == []
     tasks[0].set(name, value)
     assert [(error.task, error.register) for error in hazards(tasks)] == [(0, name)]
+
+
+def test_strips_of_nobody_are_waited_for_by_nobody() -> None:
+    """A list that begins with the task that takes strips, as one that is cut out of a program."""
+    tasks = _tasks("apple/h13", "softmax_1x8x375x375")[2:]
+    assert tasks[0].get("L2.SourceCfg.SourceType") == 3 and hazards(tasks) == []

@@ -171,10 +171,11 @@ class TaskOrder:
                 loads = access.loads and name != task.unit
                 if loads and name not in waits.read and unit.latest > unit.has_read:
                     yield from self._collision(task, access, name, "source")
-        for name in waits.written:
-            self.units[name].has_written = self.units[name].latest
-        for name in waits.read:
-            self.units[name].has_read = self.units[name].latest
+        for name, unit in self.units.items():
+            if name in waits.written:
+                unit.has_written = unit.latest
+            if name in waits.read:
+                unit.has_read = unit.latest
 
     def _collision(self, task: EngineTask, access: _Access, name: str, end: str) -> Iterator[EmulationError]:
         """The hazard with the last task of another unit whose result or source is at the place."""
