@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import hexane
 from hexane.emulator.engine import Engine
 from hexane.emulator.once import once
 from hexane.emulator.program import EmulatedProgram
-from hexane.emulator.registers import FormRegisters, RegisterForms, Registers
+from hexane.emulator.registers import TURN, FormRegisters, RegisterForms, Registers
 from hexane.errors import EmulationError
 from hexane.graph import GraphBuilder
 
@@ -71,7 +73,7 @@ def answer(image: hexane.image.Image, ask: str) -> tuple[str, int]:
     program = EmulatedProgram.of(image)
     engine = Engine(program.buffers(), program.l2_bytes)
     try:
-        for r in program.chain():
+        for r in program.chain(RegisterForms().of if ask == "check" else Registers):
             engine.check(r) if ask == "check" else engine.prepare(r, read_kernels=False)
     except EmulationError as error:
         return str(error), len(engine.forms)
@@ -108,5 +110,9 @@ def test_registers_of_a_form_are_those_of_the_task_itself(chip: str) -> None:
     for r, own in zip(registers, (Registers(index, task) for index, task in enumerate(image.tasks))):
         names = tuple(own.values)
         assert r.several(names) == own.several(names) == tuple(r[name] for name in names)
-    assert len({r.form for r in registers}) == len({Registers(r.index, r.descriptor).form for r in registers})
+    own = [Registers(r.index, r.descriptor).values.items() for r in registers]
+    lasting = [[(name, value) for name, value in values if not TURN.fullmatch(name)] for values in own]
+    for a, b in product(range(len(registers)), repeat=2):
+        same_records = registers[a].descriptor.layout is registers[b].descriptor.layout
+        assert (registers[a].form is registers[b].form) == (same_records and lasting[a] == lasting[b])
     assert len({r.form for r in registers}) < len(registers)

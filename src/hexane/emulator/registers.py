@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from operator import itemgetter
 
 from hexane import chips, isa
 from hexane.errors import EmulationError
@@ -53,8 +52,8 @@ class Registers:
 
     @property
     def form(self) -> Hashable:
-        """Equal for tasks that differ in fields of their turn (``TURN``) alone."""
-        return self._plan, _lasting(self._plan)(self._row), tuple(self._more.items())
+        """One for tasks that differ in fields of their turn (``TURN``) alone, where ``RegisterForms`` read them."""
+        return self
 
     @property
     def limits(self) -> chips.Generation:
@@ -128,12 +127,6 @@ class Registers:
 
 RegisterReader = Callable[[int, isa.Task], Registers]
 """What gives the registers of a task, by its place in the chain and its descriptor."""
-
-
-@lru_cache(1024)
-def _lasting(plan: FieldPlan) -> Callable[[list[int]], tuple[int, ...]]:
-    """Reader of the fields of a layout that say nothing of a task's turn."""
-    return itemgetter(*(at for name, at in plan.index.items() if not TURN.fullmatch(name)))
 
 
 class RegisterForms:

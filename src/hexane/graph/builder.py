@@ -206,12 +206,8 @@ class _Step(NamedTuple):
 
 def _steps(x: Value, ops: Sequence[Op]) -> list[_Step]:
     numbers = {x: 0} | {op.output: number for number, op in enumerate(ops, 1)}
-    return [
-        _Step(
-            op.type, op.opset, {p: value.constant or numbers[value] for p, value in op.inputs.items()}, op.output.type
-        )
-        for op in ops
-    ]
+    operands = [{param: value.constant or numbers[value] for param, value in op.inputs.items()} for op in ops]
+    return [_Step(op.type, op.opset, own, op.output.type) for op, own in zip(ops, operands)]
 
 
 class _SubBlock:
@@ -235,8 +231,8 @@ def type_error(error: GraphError, name: str) -> GraphError:
 
 def wrap_operands(spec: OpSpec, operands: dict[str, Any], const: Callable[..., Value]) -> dict[str, Any]:
     """Operands as Values: arrays and Python values become constants of the dtype that the signature asks for."""
-    if not operands.keys() <= spec.by_name.keys():
-        for name in [name for name, operand in operands.items() if operand is not None]:
+    for name in operands.keys() - spec.by_name.keys():
+        if operands[name] is not None:
             spec.param(name)
     letters: dict[str, str] | None = None
     wrapped: dict[str, Any] = {}

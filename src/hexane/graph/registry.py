@@ -378,9 +378,7 @@ def values_of(operand: Any) -> tuple[Value, ...]:
 
 def argument(operation: Op, name: str) -> Any:
     """See ``Op.arg``."""
-    block = operation.block
-    opset = operation.opset or (block and block.opset) or opset_of(operation)
-    spec = lookup(operation.type, opset)
+    spec = lookup(operation.type, opset_of(operation))
     param = spec.by_name.get(name) or spec.param(name)
     operand = operation._inputs.get(name)
     if operand is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
 
@@ -79,8 +80,7 @@ class FieldPlan:
 
     def mask(self, names: Iterable[str]) -> int:
         """Bits of these listed fields in the words of a task as one number (``Task.number``)."""
-        rows = (self.listed[name] for name in names)
-        return sum({(row.at, bit): 1 << 32 * row.at + bit for row in rows for bit in _bits(row)}.values())
+        return reduce(or_, (row.limit << 32 * row.at + row.shift for row in map(self.listed.__getitem__, names)), 0)
 
     def picker(self, names: tuple[str, ...]) -> Callable[[list[int]], tuple[int, ...]]:
         """Reader of the values of these names from a task's row."""
@@ -88,7 +88,3 @@ class FieldPlan:
         if picker is None:
             picker = self._pickers[names] = itemgetter(*(self.index.get(name, -1) for name in names))
         return picker
-
-
-def _bits(row: FieldRow) -> range:
-    return range(row.shift, row.shift + row.limit.bit_length())
