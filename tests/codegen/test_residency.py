@@ -408,6 +408,25 @@ def test_a_growing_map_is_brought_back_once():
             assert any(plan.source.type is SourceType.DMA_KEEP for plan in plans)
 
 
+def pointwise(builder, rng, value, channels):
+    weight = (rng.standard_normal((channels, value.shape[1], 1, 1)) / np.sqrt(value.shape[1])).astype(np.float16)
+    return builder.conv(x=value, weight=weight)
+
+
+def test_where_no_address_is_left_a_tensor_leaves_that_lives_then():
+    """L2 has room for all that stays at any time, but not in one piece: what is gone by then would make none."""
+    rng = np.random.default_rng(9)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 216, 28, 28), "fp16")
+    left, right = builder.relu(x=pointwise(builder, rng, x, 432)), pointwise(builder, rng, x, 288)
+    late = builder.sigmoid(x=right)
+    value = builder.add(x=pointwise(builder, rng, right, 360), y=pointwise(builder, rng, left, 360))
+    builder.output(builder.add(x=value, y=pointwise(builder, rng, late, 360), name="y"))
+    program = compile_for(builder.graph, context_of("M1"))
+    plain = compile_for(builder.graph, replace(context_of("M1"), policy=Policy(lambda key: False)))
+    assert traffic(program).moved < 0.58 * traffic(plain).moved
+
+
 def test_bands_are_not_cut_where_everything_fits():
     graph, x = chain()
     (plans,) = engine_plans(check(graph, x, Policy()))
