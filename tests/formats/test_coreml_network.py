@@ -235,6 +235,61 @@ def test_layers_of_places_and_shapes(
     np.testing.assert_allclose(net.load(tmp_path).evaluate(inputs)["y"], f(*arrays), rtol=1e-5, atol=1e-6)
 
 
+VOLUME = RNG.standard_normal((2, 4, 5, 6, 4)).astype(np.float32)
+SIDES = {"Depth": ("Front", "Back"), "Height": ("Top", "Bottom"), "Width": ("Left", "Right")}
+PADDINGS = ({"pads": [1, 0, 1, 0, 2, 1]}, {"auto_pad": "VALID"}, {"auto_pad": "SAME_UPPER"})
+"""ONNX's attributes for the numbers that paddings have in Core ML."""
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "attributes", "padding"),
+    [
+        *(("MaxPool", {"type": 0}, {}, padding) for padding in range(3)),
+        *(("AveragePool", {"type": 1}, {"count_include_pad": 1}, padding) for padding in range(3)),
+        *(("AveragePool", {"type": 1, "countExcludePadding": True}, {}, padding) for padding in range(3)),
+        *(("Conv", {"dilationDepth": 2}, {"dilations": [2, 1, 1]}, padding) for padding in range(2)),
+        *(("Conv", {"nGroups": 2}, {"group": 2}, padding) for padding in range(3)),
+        *(("ConvTranspose", {"nGroups": 2, "isDeconvolution": True}, {"group": 2}, padding) for padding in range(2)),
+    ],
+)
+def test_layers_of_volumes_are_those_of_onnxruntime(
+    tmp_path: Path, op: str, fields: dict, attributes: dict, padding: int
+) -> None:
+    helper, runtime = pytest.importorskip("onnx.helper"), pytest.importorskip("onnxruntime")
+    kernel, strides, pooling = (2, 3, 2), (1, 2, 1), op.endswith("Pool")
+    net = Network()
+    net.array("x", VOLUME.shape)
+    params = net.layer("pooling3d" if pooling else "convolution3d", ["x"], ["y"])
+    params.paddingType = padding
+    pads = zip(*np.reshape(PADDINGS[0]["pads"], (2, 3)))
+    for (axis, sides), extent, step, widths in zip(SIDES.items(), kernel, strides, pads):
+        setattr(params, f"kernel{axis}", extent)
+        setattr(params, f"stride{axis}", step)
+        for side, width in zip(sides, widths):
+            setattr(params, f"customPadding{side}", width)
+    for name, value in fields.items():
+        setattr(params, name, value)
+    weights = {}
+    if not pooling:
+        params.inputChannels, params.outputChannels, params.hasBias = 4, 6, True
+        groups = attributes.get("group", 1)
+        channels = (6, 4 // groups) if op == "Conv" else (4, 6 // groups)
+        weights = {"w": RNG.standard_normal((*channels, *kernel)), "b": RNG.standard_normal(6)}
+        fill(params.weights, weights["w"])
+        fill(params.bias, weights["b"])
+    net.output("y")
+    node = helper.make_node(
+        op, ["x", *weights], ["y"], kernel_shape=kernel, strides=strides, **attributes, **PADDINGS[padding]
+    )
+    x, y = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", VOLUME.shape), ("y", None)))
+    constants = [helper.make_tensor(name, 1, array.shape, array.ravel()) for name, array in weights.items()]
+    graph = helper.make_graph([node], "g", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": VOLUME})
+    np.testing.assert_allclose(net.load(tmp_path).evaluate({"x": VOLUME})["y"], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_an_old_network_with_an_image(tmp_path: Path) -> None:
     """[batch, channels, height, width] inside, an image with scale and bias outside; weights quantised three ways."""
     net = Network(exact=False)

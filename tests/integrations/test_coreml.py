@@ -11,6 +11,7 @@ import pytest
 
 import hexane
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.formats.coreml import pipeline as pipeline_reader
 
 warnings.simplefilter("ignore")
 ct = pytest.importorskip("coremltools")
@@ -185,6 +186,27 @@ def test_a_pipeline_of_small_models(rng: np.random.Generator) -> None:
     row = (np.array([2, 0.5, 3, -1]) + [1, -1, 0.5, 0]) * 0.5
     assert isinstance(found, float)
     assert found == pytest.approx(row / np.linalg.norm(row) @ weight + 0.25, abs=4e-3)
+
+
+@pytest.mark.parametrize(("models", "levels"), [(3, 2), (4, 2), (3, 1), (2, 2)])
+def test_models_and_levels_of_a_pipeline_are_limited(
+    models: int, levels: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A pipeline counts as a model; what it holds is a level below it."""
+    monkeypatch.setattr(pipeline_reader, "MOST_MODELS", models)
+    monkeypatch.setattr(pipeline_reader, "MOST_LEVELS", levels)
+    inner = Pipeline([("x", datatypes.Array(2))], [("y", datatypes.Array(2))])
+    scaler = message("scaler", {"x": 2}, {"y": 2})
+    scaler.scaler.scaleValue.append(2)
+    inner.add_model(scaler)
+    outer = Pipeline([("x", datatypes.Array(2))], [("y", datatypes.Array(2))])
+    outer.add_model(inner.spec)
+    path = saved(ct.models.MLModel(outer.spec, skip_model_load=True), tmp_path)
+    if models >= 3 and levels >= 2:
+        assert hexane.load(path).evaluate({"x": np.ones(2, np.float32)})["y"].tolist() == [2, 2]
+    else:
+        with pytest.raises(FormatError, match=f"more than {models} models or {levels} levels"):
+            hexane.load(path)
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (3, 1, 2)])
