@@ -99,6 +99,16 @@ def test_a_loop_whose_results_have_no_known_shape_is_refused() -> None:
         load_onnx(model_of(nodes, [info("x", FLOAT, [1, 8]), info("n", INT64, [])], open_output))
 
 
+def test_a_loop_that_onnxruntime_refuses_is_refused() -> None:
+    """What the results are is declared, and does not make up for an op of the body that nobody knows."""
+    model = counted()
+    (loop,) = (n for n in model.graph.node if n.op_type == "Loop")
+    loop.attribute[0].g.node[1].domain = "nobody.knows"
+    model.opset_import.append(helper.make_opsetid("nobody.knows", 1))
+    with pytest.raises(HexaneError, match="trip count"):
+        load_onnx(model)
+
+
 def test_nodes_out_of_order_are_put_in_order() -> None:
     x = np.random.default_rng(2).normal(size=(1, 8)).astype(np.float32)
     nodes = [node("Relu", ["b"], ["y"]), node("Neg", ["a"], ["b"]), node("Sigmoid", ["x"], ["a"])]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 import hexane
 from hexane.cli.main import app
+from hexane.emulator.placement import placements
 from hexane.graph import GraphBuilder
 from hexane.image import Image
 from hexane.image.diff import diff_images
@@ -98,6 +99,26 @@ def test_info_says_what_goes_over_the_input(chip: str, layer, words: str, tmp_pa
     hexane.compile(b.graph, chip=chip).images[0].save(tmp_path / "a.hwx")
     (row,) = json.loads(run("info", tmp_path / "a.hwx", "--json").stdout)["tasks"]
     assert row["does"] == words
+
+
+@pytest.mark.parametrize(
+    ("rows", "stride", "words"),
+    [
+        (2, 0, "takes rows that overlap (0 bytes apart, 16 long)"),
+        (2, 64, ""),
+        (2, 128, "takes a row of 16 bytes every 128"),
+        (1, 0, ""),
+        (1, 64, ""),
+        (1, 128, ""),
+    ],
+)
+def test_info_speaks_of_steps_between_rows_where_there_are_several(rows: int, stride: int, words: str) -> None:
+    """Rows of 16 bytes, which lie 64 bytes apart where nothing else is wanted."""
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 2, rows, 8), "fp16"), name="y"))
+    strides = [f"task[0].TileDMASrc.{name}={value}" for name, value in (("RowStride", stride), ("PlaneStride", 0))]
+    steps, ended = placements(edited(hexane.compile(b.graph).images[0], strides))
+    assert not ended and steps[0].does == words
 
 
 def test_info_ends_where_a_task_is_refused(program: Path, tmp_path: Path) -> None:

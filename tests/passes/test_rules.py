@@ -51,6 +51,19 @@ def test_a_result_with_other_users_is_not_folded():
     assert types_of(same(built(make, (1, 4, 5, 5)))) == ["conv", "mul", "relu"]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1, 1)])
+@pytest.mark.parametrize(("follow", "stays"), [("relu", True), ("mul", False), ("add", False)])
+def test_one_number_stays_a_product_unless_arithmetic_follows(shape, follow, stays):
+    """The engine's own scale multiplies by one number of any rank, which a weight need not hold; two it does not."""
+
+    def make(b, x):
+        y = b.mul(x=b.conv(x=x, weight=weights(6, 4, 1, 1)), y=np.full(shape, 1.5, np.float32))
+        return b.relu(x=y) if follow == "relu" else getattr(b, follow)(x=y, y=weights(6, 1, 1))
+
+    after = same(built(make, (1, 4, 5, 5)), ["fold_scales"])
+    assert types_of(after) == (["conv", "mul", "relu"] if stays else ["conv"])
+
+
 def test_scales_fold_into_transposed_and_grouped_convolutions_and_linear_layers():
     def make(b, x, v):
         y = b.conv_transpose(x=x, weight=weights(4, 3, 2, 2), strides=[2, 2], groups=2)

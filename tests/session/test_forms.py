@@ -45,6 +45,10 @@ def test_a_form_changes_what_runs():
     made = {form: run_network(attention(), INPUTS, name="a", form=FORMS[form]) for form in FORMS}
     counts = {form: done.program.stats()["tasks"] for form, done in made.items()}
     assert counts["fast"] < counts["default"] < counts["without"] <= counts["apple"]
+    for form, done in made.items():
+        facts = dict(run_facts(done))
+        assert facts["program"].startswith(f"{counts[form]} tasks in 1 engine")
+        assert facts["on the engine"].startswith(f"100.0% of {2 * 4 * 64 * 64 * 32:,}")
     errors = {form: done.agreements[0].largest for form, done in made.items()}
     assert errors["without"] != errors["default"] != errors["fast"]
 
@@ -66,5 +70,5 @@ def test_what_accuracy_costs_is_said():
 
 def test_a_chip_without_programs_follows_its_generation():
     done = run_network(attention(), INPUTS, name="a", chip="M6", level="graph")
-    assert done.program is None
+    assert done.program is None and not {"program", "on the engine"} & dict(run_facts(done)).keys()
     assert set(done.parts()[0][1].metadata["transformations"]) == active(generation="h19").names

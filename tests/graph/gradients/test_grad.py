@@ -201,3 +201,22 @@ def test_states_are_refused_where_they_carry_a_value():
     assert results["d_x"].tolist() == [3, 3]
     with pytest.raises(hexane.HexaneError, match=r"read_state.*after|read_state.*z"):
         hexane.grad(b.graph, of="z", wrt=["x"])
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "ops"),
+    [
+        (2, 3, []),
+        (6, 3, ["reduce_sum"]),
+        (6, 9, ["reduce_sum"] * 2),
+        (5, 9, ["matmul", "reduce_sum"]),
+        (1, 3, ["matmul"]),
+    ],
+)
+def test_gradients_of_copies_are_sums_and_only_others_are_products(height, width, ops):
+    """Of 2 x 3 elements, each as often as the others along an axis, or not; an axis that stays takes nothing."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 2, 2, 3), "fp64")
+    b.output(b.resize_nearest_neighbor(x=x, target_size_height=height, target_size_width=width), name="y")
+    gradients = check(b.graph, {"x": RNG.normal(size=x.shape)}, "y", ["x"])
+    assert [op.type for op in gradients.ops if op.type in ("reduce_sum", "matmul")] == ops
