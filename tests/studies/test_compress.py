@@ -17,7 +17,7 @@ from hexane.studies import WeightFormat
 from hexane.studies.choose import Budget, FormatChoice, choices_of, choose
 from hexane.studies.compress import layers_of
 from hexane.studies.encode import indices_into, palette_of
-from hexane.studies.trials import Trials
+from hexane.studies.trials import Trials, relative_error
 
 M1 = Compilation(chips.get("M1"))
 
@@ -337,7 +337,6 @@ def test_trials_begin_where_a_layer_changes():
     """What is computed again behind one layer gives the bits of the whole network with that layer compressed."""
     from hexane import chips, passes
     from hexane.numerics import evaluate
-    from hexane.studies.trials import Trials, relative_error
 
     graph, chip = network(), chips.get("M4")
     trials = Trials(graph, [GIVEN], chip)
@@ -451,3 +450,55 @@ def test_nothing_to_compress():
     broken[3, 4] = np.nan
     with pytest.raises(UnsupportedError, match="not finite"):
         hexane.compress(of(lambda b, x: b.linear(x=x, weight=broken), 1, 64), "palette4")
+
+
+def broken_network(tmp_path):
+    """Two products: the first's weights hold an infinity that its zero input hides, 72 outputs of the second."""
+    first, second = drawn(32, 64), drawn(72, 32)
+    first[3, 4] = np.inf
+    b = GraphBuilder()
+    y = b.relu(x=b.linear(x=b.input("x", (1, 64), "fp32"), weight=first, name="first"))
+    b.output(b.linear(x=y, weight=second, name="second"))
+    b.graph.save(tmp_path / "broken.mil")
+    return b.graph, tmp_path / "broken.mil"
+
+
+def test_layers_that_a_format_does_not_suit_stay_at_every_door(tmp_path, monkeypatch):
+    tables = []
+    monkeypatch.setattr("hexane.studies.encode.palette_of", lambda *given: tables.append(given) or palette_of(*given))
+    graph, path = broken_network(tmp_path)
+    done = run(path, "-o", tmp_path / "small.mil", "--json")
+    assert done.exit_code == 0, done.output
+    assert len(tables) == 1  # a palette is worked out once, for the figures and for the file
+    first, second = (layer.name for layer in layers_of(graph))
+    assert json.loads(done.output)["rows"][1]["layers"] == {first: "fp16", second: "palette4"}
+    ours = [op.type for op in hexane.compress(graph, "palette4").main.ops]
+    assert [op.type for op in hexane.load(tmp_path / "small.mil").main.ops].count("constexpr_lut_to_dense") == 1
+    assert ours.count("constexpr_lut_to_dense") == 1
+    for wrong in ("palette4:7", "int4:64"):  # 72 outputs, 32 inputs
+        refused = run(path, "--weights", wrong)
+        assert isinstance(refused.exception, UnsupportedError), refused.output
+        with pytest.raises(UnsupportedError, match=r"not finite|no multiple"):
+            hexane.compress(graph, wrong)
+    with pytest.raises(UnsupportedError, match="not finite"):
+        hexane.compress(graph, {first: "palette4"})
+
+
+def test_errors_of_what_is_not_finite_as_numpy_has_them(recwarn):
+    want, got = np.array([np.inf, 3.0, np.nan, 4.0]), np.array([np.inf, 3.0, 7.0, 4.5])
+    finite = np.isfinite(want)
+    expected = np.linalg.norm((got - want)[finite]) / np.linalg.norm(want[finite])
+    recwarn.clear()
+    assert relative_error({"y": got}, {"y": want}) == pytest.approx(expected)
+    assert relative_error({"y": want}, {"y": got}) == np.inf
+    assert np.isnan(relative_error({"y": got[:1]}, {"y": want[:1]}))
+    assert relative_error({"y": got}, {"y": np.zeros(4)}) == np.inf
+    assert relative_error({"y": np.zeros(4)}, {"y": np.zeros(4)}) == 0
+    assert not recwarn.list
+
+
+def test_palettes_of_values_beyond_fp16_are_finite(recwarn):
+    values = np.array([1e6, -3e5, 2.0, 7e4], np.float32)
+    entries = palette_of(values, 2)
+    assert entries[indices_into(values, entries)].tolist() == [65504, -65504, 2, 65504]
+    assert not recwarn.list

@@ -63,7 +63,6 @@ def command(
     """
     from hexane import chips
     from hexane.lowering.formats import WeightFormat
-    from hexane.studies import compress as compressed
     from hexane.studies.choose import Budget, choose
     from hexane.studies.compress import layers_of
     from hexane.studies.figures import figures_of, study
@@ -104,11 +103,11 @@ def command(
         forms = {layer: choice.form for layer, choice in choose(among, allowed).items()}
         figures, smaller = figures_of(trials, forms, targets, f"mixed, {budget}")
         result = replace(result, rows=(*result.rows, figures))
-    elif len(formats) == 1:
-        smaller = compressed(graph, formats[0])
+    elif output is not None:
+        smaller = trials.compressed(formats[0])
     notes = _write(smaller, output) if output is not None and smaller is not None else []
     if allowed is not None and allowed.kind == "error" and figures is not None:
-        notes = [*notes, _beyond_fp16(allowed.limit, figures.error, trials.whole(graph))]
+        notes = [*notes, _beyond_fp16(allowed.limit, figures.error, result.rows[0].error)]
     if page is not None:
         from hexane.report.compress_page import write_page
 
@@ -143,6 +142,8 @@ def _print(
     columns = ["weights", "bytes", "error", *(f"{target.name}_ms" for target in targets)]
     print_rows([heads, *([_cell(row[key]) for key in columns] for row in rows)])
     for row in rows:
+        if "layers" in row:
+            typer.echo(f"{row['weights']}, layer by layer:")
         for layer, form in row.get("layers", {}).items():
             typer.echo(f"  {layer}: {form}")
     for target in targets:

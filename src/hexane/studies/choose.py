@@ -10,7 +10,6 @@ from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph
 from hexane.lowering.formats import WeightFormat
-from hexane.studies.compress import compress, fitting
 from hexane.studies.trials import Trials
 from hexane.timing import estimate
 
@@ -71,7 +70,7 @@ def choices_of(
     forms = [form for form in formats if form.kind != "fp16"]
     choices, count = [], 0
     for form in (WeightFormat.of("fp16"), *forms):
-        times = {chip.name: _layer_times(trials.graph, form, chip) for chip in chips}
+        times = {chip.name: _layer_times(trials.compressed(form.name), chip) for chip in chips}
         for layer in trials.layers.values():
             error: float | None = 0.0
             if form.kind != "fp16":
@@ -88,9 +87,8 @@ def choices_of(
     return choices
 
 
-def _layer_times(graph: Graph, form: WeightFormat, chip: Chip) -> dict[str, float]:
-    """Predicted microseconds of every layer whose format this is."""
-    compressed = compress(graph, fitting(graph, form))
+def _layer_times(compressed: Graph, chip: Chip) -> dict[str, float]:
+    """Predicted microseconds of every layer of a compressed network."""
     results = {op.name or op.outputs[0].name: op.outputs[0].name for op in compressed.main.walk() if op.outputs}
     return {results.get(row.name, row.name): row.us for row in estimate(compressed, chip=chip).ops}
 
@@ -132,7 +130,8 @@ def choose(choices: Sequence[FormatChoice], budget: Budget) -> dict[str, FormatC
     measure = "us" if budget.kind == "us" else "bytes"
     now: dict[str, FormatChoice] = {}
     for step in steps(choices, measure):
-        if budget.kind == "error" and now and sum(c.error**2 for c in step.values()) > budget.limit**2:
+        within = sum(c.error**2 for c in step.values()) <= budget.limit**2  # NaN is not
+        if budget.kind == "error" and now and not within:
             return now
         now = step
         if budget.kind != "error" and sum(getattr(c, measure) for c in now.values()) <= budget.limit:

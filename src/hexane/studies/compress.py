@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -28,15 +28,28 @@ FOLDED = ("remove_identities", "fold_norms", "fold_scales")
 
 @dataclass(frozen=True)
 class WeightLayer:
-    """A layer whose weights can be compressed: its name (the op's first result), its op, its constant's shape."""
+    """A layer whose weights can be compressed: its name (the op's first result), its op, its constant's shape.
+
+    ``finite``: its weights are numbers, all of them.
+    """
 
     name: str
     op: str
     shape: tuple[int, ...]
+    finite: bool = True
 
     @property
     def count(self) -> int:
         return prod(self.shape)
+
+    def check(self, form: WeightFormat) -> None:
+        """UnsupportedError where the layer cannot take a format."""
+        try:
+            form.check(self.shape)
+            if form.kind != "fp16" and not self.finite:
+                raise UnsupportedError("weights that are not finite cannot be compressed")
+        except UnsupportedError as error:
+            raise UnsupportedError(error.message, where=f"{self.op} {self.name!r}", hint=error.hint) from None
 
 
 def compress(
@@ -50,23 +63,25 @@ def compress(
     Parameters
     ----------
     graph : a network, or the path of one; stays as it is. Weights that are compressed already are left alone.
-    weights : a format by name (``WeightFormat``), or one for each layer by the name of its result; layers that are
-        not named stay as they are.
+    weights : a format by name (``WeightFormat``) for all layers that can take it, or one for each layer by the name of
+        its result. Other layers stay as they are.
     smallest : weights of fewer elements stay; by default 2048, or 1 where no layer has as many.
 
     Norms and factors behind a layer are folded into its weights first, as compiling would. The result evaluates with
     the values that the format holds, and is written as ``constexpr`` ops of iOS 18 to ``.mil`` and ``.mlpackage``.
-    UsageError for an unknown format or layer, or a network in which nothing can be compressed.
+    UsageError for an unknown format or layer, or a network in which nothing can be compressed; UnsupportedError where
+    no layer, or a layer that is named, can take the format: its groups do not divide the shape, a weight is infinite.
     """
     copy = _folded(network_of(graph))
     smallest = _least(copy, smallest)
-    ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
-    format_of = _formats(ops, weights)
-    if not ops:
+    layers = {layer.name: layer for layer in _layers(copy, smallest)}
+    format_of = _formats(layers, weights)
+    if not layers:
         raise UsageError(
             "no layer has constant weights to compress",
             hint=f"convolutions, products and embeddings of {smallest} weights or more",
         )
+    ops = {op.outputs[0].name: op for op in copy.main.walk() if op.outputs}
     replacements: dict[tuple[Value, str, bool], Value] = {}
     for name, form in format_of.items():
         op = ops[name]
@@ -77,37 +92,41 @@ def compress(
         key = (weight, form.name, _turned(op))
         if key not in replacements:
             builder = GraphBuilder(function=copy.main, before=_first(copy, op))
-            try:
-                replacements[key] = _as_operand(builder, op, np.asarray(weight.data), form)
-            except UnsupportedError as error:
-                raise UnsupportedError(error.message, where=op.describe(), hint=error.hint) from None
+            replacements[key] = _as_operand(builder, op, np.asarray(weight.data), form)
         op.set_input(_weights_name(op), replacements[key])
     return copy
 
 
 def layers_of(graph: Graph, smallest: int | None = None) -> list[WeightLayer]:
     """The layers that `compress` would change, in order."""
-    layers = []
     folded = _folded(graph)
-    smallest = _least(folded, smallest)
+    return _layers(folded, _least(folded, smallest))
+
+
+def _layers(folded: Graph, smallest: int) -> list[WeightLayer]:
+    layers = []
     for op in folded.main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
             first, second, *rest = weight.shape
             outputs_first = (second, first, *rest) if _turned(op) else weight.shape
-            layers.append(WeightLayer(op.outputs[0].name, op.type, outputs_first))
+            finite = bool(np.isfinite(np.asarray(weight.data)).all())
+            layers.append(WeightLayer(op.outputs[0].name, op.type, outputs_first, finite))
     return layers
 
 
-def fitting(graph: Graph, form: WeightFormat) -> dict[str, WeightFormat]:
-    """The format for every layer whose shape allows it, by the layer's name."""
-    forms = {}
-    for layer in layers_of(graph):
+def fitting(layers: Iterable[WeightLayer], form: WeightFormat) -> dict[str, WeightFormat]:
+    """The format for every layer that can take it, by the layer's name; UnsupportedError where none can."""
+    forms, refusal = {}, None
+    for layer in layers:
         try:
-            form.check(layer.shape)
-        except UnsupportedError:
-            continue
-        forms[layer.name] = form
+            layer.check(form)
+        except UnsupportedError as error:
+            refusal = refusal or error
+        else:
+            forms[layer.name] = form
+    if refusal is not None and not forms:
+        raise refusal
     return forms
 
 
@@ -124,19 +143,22 @@ def _folded(graph: Graph) -> Graph:
 
 
 def _formats(
-    ops: Mapping[str, Op], weights: str | WeightFormat | Mapping[str, str | WeightFormat]
+    layers: Mapping[str, WeightLayer], weights: str | WeightFormat | Mapping[str, str | WeightFormat]
 ) -> dict[str, WeightFormat]:
     def of(form: str | WeightFormat) -> WeightFormat:
         return WeightFormat.of(form) if isinstance(form, str) else form
 
     if isinstance(weights, (str, WeightFormat)):
-        return dict.fromkeys(ops, of(weights))
-    unknown = [name for name in weights if name not in ops]
+        return fitting(layers.values(), of(weights))
+    unknown = [name for name in weights if name not in layers]
     if unknown:
         raise UsageError(
-            f"no layer with weights is called {unknown[0]!r}", hint=f"there are {', '.join(list(ops)[:8])}"
+            f"no layer with weights is called {unknown[0]!r}", hint=f"there are {', '.join(list(layers)[:8])}"
         )
-    return {name: of(form) for name, form in weights.items()}
+    forms = {name: of(form) for name, form in weights.items()}
+    for name, form in forms.items():
+        layers[name].check(form)
+    return forms
 
 
 def _least(graph: Graph, smallest: int | None) -> int:

@@ -69,17 +69,19 @@ class Study:
 
 def figures_of(trials: Trials, form: Form, chips: Sequence[Chip], name: str = "") -> tuple[Figures, Graph]:
     """The figures of one form, and the network in it."""
-    graph = trials.graph
-    forms = fitting(graph, WeightFormat.of(form)) if isinstance(form, str) else form
-    compressed = compress(graph, forms)
     layers = trials.layers.values()
+    if isinstance(form, str):
+        forms: Mapping[str, WeightFormat] = fitting(layers, WeightFormat.of(form))
+        compressed, ready = trials.compressed(form), trials.prepared(form)
+    else:
+        forms, compressed = form, compress(trials.graph, form)
+        ready = passes.run(compressed, Compilation(trials.chip))
     size = sum(forms.get(layer.name, FP16).bytes_of(layer.shape) for layer in layers)
     mixed = {forms.get(layer.name, FP16).name for layer in layers} != {str(form)}
-    ready = passes.run(compressed, Compilation(trials.chip))
     row = Figures(
         name or str(form),
         size,
-        trials.whole(ready, prepared=True),
+        trials.whole(ready),
         {chip.name: estimate(compressed, chip=chip).latency_us for chip in chips},
         {chip.name: becomes_on(ready, chip) for chip in chips},
         {layer.name: forms.get(layer.name, FP16).name for layer in layers} if mixed else {},

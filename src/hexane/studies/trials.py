@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, nan, sqrt
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from hexane.lowering.transformations import carried
 from hexane.lowering.weights import weight_of
 from hexane.numerics import evaluate
 from hexane.numerics.evaluate import EngineEvaluation
-from hexane.studies.compress import compress, fitting, layers_of
+from hexane.studies.compress import compress, layers_of
 
 Inputs = Mapping[str, np.ndarray]
 KEPT_BYTES = 1 << 31
@@ -32,17 +32,20 @@ KEPT_BYTES = 1 << 31
 
 
 def relative_error(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:
-    """Of all outputs together; infinite where an output is not finite and should be."""
-    apart = size = 0.0
+    """Of all outputs together; infinite where an output is not finite and should be, NaN where nothing is compared."""
+    apart, size, count = 0.0, 0.0, 0
     for name, want in expected.items():
         if np.asarray(want).dtype.kind in "OUS":  # a label says nothing about how far off its scores are
             continue
         a, b = np.asarray(outputs[name], np.float64), np.asarray(want, np.float64)
-        if not np.isfinite(a[np.isfinite(b)]).all():
-            return float("inf")
-        here = np.isfinite(a) & np.isfinite(b)
-        apart, size = apart + float(((a - b)[here] ** 2).sum()), size + float((b[here] ** 2).sum())
-    return sqrt(apart / size) if size else 0.0
+        here = np.isfinite(b)
+        a, b = a[here], b[here]
+        if not np.isfinite(a).all():
+            return inf
+        apart, size, count = apart + float(((a - b) ** 2).sum()), size + float((b**2).sum()), count + b.size
+    if not count:
+        return nan
+    return sqrt(apart / size) if size else inf if apart else 0.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,9 @@ class Trials:
         self.graph, self.inputs, self.chip = graph, list(inputs), chip
         self._wanted = [graph.evaluate(inputs_given) for inputs_given in self.inputs]
         self.layers = {layer.name: layer for layer in layers_of(graph)}
+        self._compressed: dict[str, Graph] = {}
         self._ready: dict[str, Graph] = {}
-        self._plain = self._prepared("fp16")
+        self._plain = self.prepared("fp16")
         self._own = {op.outputs[0].name: op for op in self._plain.main.walk() if op.outputs}
         self._runs = {
             inner: op
@@ -76,9 +80,20 @@ class Trials:
         }
         self._kept: list[_Kept] | None = None
 
-    def whole(self, graph: Graph, *, prepared: bool = False) -> float:
-        """The error of a compressed form of the network, all of it; ``prepared``: the passes have run."""
-        ready = graph if prepared else passes.run(graph, Compilation(self.chip))
+    def compressed(self, form: str) -> Graph:
+        """The network with a format for every layer that can take it; worked out once."""
+        if form not in self._compressed:
+            self._compressed[form] = compress(self.graph, form)
+        return self._compressed[form]
+
+    def prepared(self, form: str) -> Graph:
+        """The same after the passes."""
+        if form not in self._ready:
+            self._ready[form] = passes.run(self.compressed(form), Compilation(self.chip))
+        return self._ready[form]
+
+    def whole(self, ready: Graph) -> float:
+        """The error of a form of the network, all of it, after the passes."""
         return max(
             relative_error(evaluate(ready, inputs_given, self.chip), want)
             for inputs_given, want in zip(self.inputs, self._wanted)
@@ -104,17 +119,10 @@ class Trials:
         finally:
             own.set_input(name, weight)
 
-    def _prepared(self, form: str) -> Graph:
-        if form not in self._ready:
-            self._ready[form] = passes.run(
-                compress(self.graph, fitting(self.graph, WeightFormat.of(form))), Compilation(self.chip)
-            )
-        return self._ready[form]
-
     def _weight(self, layer: str, form: WeightFormat) -> Value | None:
         """The layer's constant as the passes leave it; None where it is not the operand of the layer's own op."""
-        form.check(self.layers[layer].shape)
-        ready = self._prepared(form.name)
+        self.layers[layer].check(form)
+        ready = self.prepared(form.name)
         op = next((op for op in ready.main.walk() if op.outputs and op.outputs[0].name == layer), None)
         own = self._own.get(layer)
         return None if op is None or own is None or op.type != own.type else weight_of(op)
