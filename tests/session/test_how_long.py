@@ -94,3 +94,12 @@ def test_a_chip_without_code_generation_says_so(tmp_path: Path) -> None:
     text = command("estimate", saved(small(), tmp_path), "--chip", "M1,M6")
     assert "M6: Apple's compiler would reach" in text and "no code generation for M6" in text
     assert "hexane's program" in text and "launch us" in text and "host us" in text
+
+
+def test_a_time_that_nobody_knows_is_no_zero(tmp_path: Path) -> None:
+    """Apple's compiler copies with a task; hexane leaves a lone cast to its host, of which no time is known."""
+    b = GraphBuilder()
+    b.output(b.cast(x=b.input("x", (1, 8, 4, 4), "fp32"), dtype="fp16"))
+    (both,) = command("estimate", saved(b.graph, tmp_path), "--json")["how_long"]
+    assert "writes takes a time of the host that is not known; Apple's" in both["answer"]
+    assert "about 0 us" not in both["answer"] and "with 1 launch" in both["answer"]

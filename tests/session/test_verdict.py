@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.formats.strict_json import by_rows, strict_json
 from hexane.graph import Graph, GraphBuilder
@@ -17,6 +18,7 @@ from hexane.numerics.autoscale import rescaled
 from hexane.session.agreement import agreement, agreements, beside_fp16
 from hexane.session.answers import EXACT, THRESHOLD, TOP, Answer, OutputQuestion, answered, question_of
 from hexane.session.run import run_network
+from hexane.session.tables import run_facts
 from hexane.session.verdict import verdict_of, word_for
 from hexane.studies.trials import relative_error
 from report.networks import command, saved, small
@@ -341,7 +343,8 @@ def test_scaling_is_tried_where_float32_gives_something_finite(layers: int, trie
     b.output(y, name="y")
     done = run_network(b.graph, {"x": np.ones((1, 8, 4, 4), np.float16)}, name="large")
     assert np.isfinite(done.reference["y"]).all() == tried
-    assert done.insight.scaling and bool(asked) == tried
+    assert bool(asked) == tried
+    assert (tried and done.insight.scaling) or "float32 itself gives NaN or infinities" in done.verdict.advice
 
 
 def test_json_by_rows_says_what_strict_json_says() -> None:
@@ -364,3 +367,37 @@ def test_a_weight_that_is_infinite_has_no_room_and_is_no_crash() -> None:
     weight[0] = np.inf
     b.output(b.conv(x=b.input("x", (1, 4, 2, 2), "fp16"), weight=weight), name="y")
     assert len(rescaled(b.graph, {"y": 4}).main.ops) == 1
+
+
+def test_nan_of_float32_itself_decides_nothing_and_is_said() -> None:
+    b = GraphBuilder()
+    b.output(b.softmax(x=b.sqrt(x=b.input("x", (2, 8), "fp32")), axis=-1), name="y")
+    x = np.full((2, 8), -4, np.float32)
+    x[1] = 4
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(np.sqrt(x))[0].all()
+    one = run_network(b.graph, {"x": x}, name="part").verdict
+    assert one is not None and "which itself has 8 infinite values or NaN" in one.text
+    assert "top-1 of y is the same" in one.text
+    both = run_network(b.graph, {"x": -np.abs(x)}, name="all").verdict
+    assert both is not None and both.advice.startswith("WRONG: float32 itself gives NaN")
+    assert "top-1 of y is not decided by float32" in both.text and "all 0" not in both.text
+
+
+def test_nothing_is_said_of_decisions_about_no_rows() -> None:
+    nothing = np.zeros((0, 8), np.float32)
+    verdict = verdict_of([agreement("y", nothing, nothing, OutputQuestion(TOP))], "onnxruntime")
+    assert verdict is not None and verdict.text == "same: as onnxruntime has it"
+
+
+@pytest.mark.parametrize("count, text", [(0, "0 boxes"), (1, "1 box"), (2, "2 boxes"), (-1, "-1 boxes")])
+def test_counts_in_words(count: int, text: str) -> None:
+    assert counted(count, "box", "boxes") == text
+    assert counted(count, "task") == text.replace("boxes", "tasks").replace("box", "task")
+
+
+def test_one_task_in_one_segment() -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 8), "fp16")), name="y")
+    facts = dict(run_facts(run_network(b.graph, {"x": np.ones((1, 8), np.float16)}, name="one")))
+    assert facts["program"] == "1 task in 1 engine segment, 0 host segments"

@@ -139,3 +139,28 @@ def test_depthwise_tasks_are_no_copies():
     b.output(b.conv(x=x, weight=np.ones((64, 1, 3, 3), np.float16), groups=64, pad_type="same"))
     (op,) = hexane.compile(b.graph, chip="M1").estimate().ops
     assert (op.op, op.macs, op.extrapolated) == ("NE conv", 64 * 9 * 28 * 28, True)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda b, x: b.identity(x=x),
+        lambda b, x: b.reshape(x=x, shape=[1, 4, 32]),
+        lambda b, x: b.concat(values=(x, b.input("z", (1, 8, 4, 4), "fp16")), axis=1),
+        lambda b, x: b.squeeze(x=b.expand_dims(x=b.relu(x=x), axes=[0]), axes=[0]),
+    ],
+)
+def test_a_network_on_the_engine_is_one_launch_at_every_door(build):
+    b = GraphBuilder()
+    b.output(build(b, b.input("x", (1, 8, 4, 4), "fp16")))
+    program = hexane.compile(b.graph, "M1")
+    assert hexane.check(b.graph, "M1").fits and hexane.check(b.graph, "M1", as_="apple").fits
+    ours, apples = estimate(program), estimate(b.graph, "M1")
+    assert program.stats()["engine_segments"] == ours.parts.launches == apples.parts.launches == 1
+    assert apples.latency_us == pytest.approx(ours.latency_us, rel=0.05)
+
+
+def test_no_launch_for_results_that_layers_have_made():
+    b = GraphBuilder()
+    b.output(b.reshape(x=b.relu(x=b.input("x", (1, 8, 4, 4), "fp16"), name="r"), shape=[1, 128]))
+    assert [row.name for row in estimate(b.graph, "M1").ops] == ["r"]

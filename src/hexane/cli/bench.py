@@ -12,6 +12,7 @@ from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.networks import open_network
 from hexane.cli.options import Bind, Function, OnDevice, Shapes
 from hexane.cli.progress import Bar
+from hexane.counts import counted
 from hexane.files import require_writable
 
 if TYPE_CHECKING:
@@ -90,9 +91,10 @@ def _show(measurement: Bench) -> None:
     rows: list[list[Any]] = []
     if not measurement.engine:
         rows.append(["note", NO_ENGINE])
-    rows.append(["measured", f"{calls.median_us:.1f} us a call (mean {calls.mean_us:.1f}, {len(calls.us)} calls); the "
-                             f"first, with loading, {calls.first_us:.0f}"])  # fmt: skip
-    host = f"; {measurement.host_ops} ops run on the host" if measurement.host_ops else ""
+    rows.append(["measured", f"{calls.median_us:.1f} us a call (mean {calls.mean_us:.1f}, "
+                             f"{counted(len(calls.us), 'call')}); the first, with loading, "
+                             f"{calls.first_us:.0f}"])  # fmt: skip
+    host = f"; {counted(measurement.host_ops, 'op')} run on the host" if measurement.host_ops else ""
     rows.append(["the device's part", f"{calls.device_us:.1f} us (p10 {calls.p10_us:.1f}){host}"])
     if calls.busy_us is not None:
         kind = "the driver counts" if measurement.engine else "modelled"

@@ -13,6 +13,7 @@ from hexane.cli.compare import against, shown
 from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.networks import open_network
 from hexane.cli.options import AsOrBy, Baseline, Bind, Function, Shapes
+from hexane.counts import counted
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _show_placement(placement: object) -> None:
     ops = placement.ops  # type: ignore[attr-defined]
-    title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {len(ops)} ops on the engine")  # type: ignore[attr-defined]
+    title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {counted(len(ops), 'op')} on the engine")  # type: ignore[attr-defined]
     print_rows([[p.name, p.op, p.place, p.reason] for p in ops], ["op", "type", "place", "why"])
 
 
@@ -270,7 +271,7 @@ def _show_plan(rows: Sequence[Compared], missing: str) -> None:
         typer.echo(f"predicted; Core ML itself was not asked: {missing}")
         return
     agree = sum(row.agrees for row in rows)
-    title(f"Core ML's own plan on this Mac: {agree} of {len(rows)} ops where they were predicted")
+    title(f"Core ML's own plan on this Mac: {agree} of {counted(len(rows), 'op')} placed as predicted")
     print_rows(
         [
             [row.name, row.op, row.predicted, row.planned, ", ".join(row.supported),

@@ -24,6 +24,7 @@ from hexane.cli.options import (
     refuse_overwriting,
     weight_files,
 )
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.files import plain_errors, require_writable, write_whole
 
@@ -178,15 +179,15 @@ def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: 
     numbers = answer["stats"]
     if answer["output"]:
         on_host = sum(numbers["host_ops"].values())
-        host = f", {on_host} of {numbers['ops']} ops on the host" if on_host else ""
+        host = f", {on_host} of {counted(numbers['ops'], 'op')} on the host" if on_host else ""
         took = f"{share_text(numbers)}{host} ({answer['seconds']:.2f} s)"
-        typer.echo(f"{answer['output']}: {numbers['tasks']} tasks on the engine, {took}")
+        typer.echo(f"{answer['output']}: {counted(numbers['tasks'], 'task')} on the engine, {took}")
     if answer["anec_header"]:
         typer.echo(f"  {described_header(answer['anec_header'])}")
     for surface in answer["surfaces"]:
         typer.echo(f"  {described(surface)}")
     for reason, count in answer["weights"].items():
-        typer.echo(f"compressed weights of {count} layer{'s' * (count != 1)}: {reason}")
+        typer.echo(f"compressed weights of {counted(count, 'layer')}: {reason}")
     for cost in changes:
         if cost.error:
             typer.echo(f"accuracy: {cost}")

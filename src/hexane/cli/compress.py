@@ -12,6 +12,7 @@ from hexane.cli.console import print_json, print_rows
 from hexane.cli.networks import open_network
 from hexane.cli.options import Overwrite, refuse_overwriting
 from hexane.cli.progress import Bar
+from hexane.counts import counted
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _print(
             typer.echo(f"  {layer}: {form}")
     for target in targets:
         for reason, count in rows[-1]["becomes"][target.name].items():
-            typer.echo(f"{target.name}: {count} {'layer' if count == 1 else 'layers'}: {reason}")
+            typer.echo(f"{target.name}: {counted(count, 'layer')}: {reason}")
     for note in notes:
         typer.echo(f"note: {note}")
     for path in (output, page):

@@ -10,6 +10,7 @@ import typer
 from hexane.cli.console import print_json
 from hexane.cli.networks import network_json, open_network
 from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
+from hexane.counts import counted
 
 
 def command(
@@ -31,4 +32,4 @@ def command(
     if as_json:
         print_json({"schema": "hexane-convert/1", "path": str(target), **network_json(graph)})
     else:
-        typer.echo(f"{target}: {len(graph.ops)} operations")
+        typer.echo(f"{target}: {counted(len(graph.ops), 'operation')}")

@@ -9,6 +9,7 @@ import typer
 
 from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.progress import Bar
+from hexane.counts import counted
 from hexane.files import plain_errors
 
 
@@ -48,7 +49,7 @@ def command(
             rows = [["found", part.text]]
             if part.session.program is not None:
                 stats = part.session.program.stats()
-                rows.append(["engine", f"{stats['tasks']} tasks, {share_text(stats)}"])
+                rows.append(["engine", f"{counted(stats['tasks'], 'task')}, {share_text(stats)}"])
             for row in part.session.agreements:
                 by = part.session.wanted.by if part.session.wanted else ""
                 bad = f"{row.nonfinite} values infinite or NaN; " if row.nonfinite else ""

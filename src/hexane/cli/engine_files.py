@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.counts import counted
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def engine_program(file: Path, segment: int | None = None, *, lenient: bool = Fa
     on_engine = [i for i, part in enumerate(package.segments) if part.image is not None]
     choices = ", ".join(map(str, on_engine))
     if segment is None and len(on_engine) != 1:
-        count = f"{len(on_engine)} segments on the engine" if on_engine else "no segment on the engine"
+        count = f"{counted(len(on_engine), 'segment')} on the engine" if on_engine else "no segment on the engine"
         raise UsageError(f"{file} has {count}", hint=f"--segment {choices}" if on_engine else "`hexane info` lists all")
     number = on_engine[0] if segment is None else segment
     if number not in on_engine:

@@ -10,6 +10,7 @@ import typer
 from hexane.cli.compare import against, shown
 from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.options import As, Baseline, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.files import write_whole
 
@@ -165,7 +166,9 @@ def _print_placement(thing: Any, chip: Any) -> None:
     if not hasattr(thing, "functions"):
         raise UsageError("Core ML places networks, not compiled programs", hint="give a model file with --coreml")
     placement = place(thing, chip)
-    title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {len(placement.ops)} ops on the engine")
+    title(
+        f"Core ML on {placement.chip.name}: {placement.engine_ops} of {counted(len(placement.ops), 'op')} on the engine"
+    )
     rows = [
         [p.name, p.op, p.place, "" if p.engine_us is None else f"{p.engine_us:.1f}", f"{p.cpu_us:.1f}", p.reason]
         for p in placement.ops

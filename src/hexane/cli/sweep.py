@@ -10,6 +10,7 @@ import typer
 from hexane.cli.console import print_json, print_rows
 from hexane.cli.evaluate import Memory, Scheduler, Workers, cluster, interruption
 from hexane.cli.progress import Steps
+from hexane.counts import counted
 
 
 def command(
@@ -47,7 +48,8 @@ def command(
     names = ["model", "chip", "weights", "batch", "options", "latency_us", "engine", "difference", "error"]
     columns = [name for name in names if any(row.get(name) not in (None, "", 0) for row in rows)]
     print_rows([[_cell(row.get(name)) for name in columns] for row in rows], columns)
-    typer.echo(f"{len(rows)} points, {failed} with errors; {counts.computed} pieces computed, {counts.kept} were there")
+    pieces = f"{counted(counts.computed, 'piece')} computed, {counts.kept} were there"
+    typer.echo(f"{counted(len(rows), 'point')}, {failed} with errors; {pieces}")
     typer.echo(f"{output / TABLE} and {output / PAGE} written")
 
 

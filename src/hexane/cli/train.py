@@ -9,6 +9,7 @@ import typer
 
 from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.progress import Steps
+from hexane.counts import counted
 
 if TYPE_CHECKING:
     from hexane.train.job import TrainingRun
@@ -59,8 +60,9 @@ def _print(run: TrainingRun) -> None:
     print_rows(rows, head, right=(0, 1, 2, 3, 4, 5))
     elements = sum(array.size for array in trainer.weights.values())
     typer.echo(
-        f"{trainer.step_count} steps on {trainer.chip.name}, level {trainer.level}; {len(trainer.weights)} weights "
-        f"with {elements:,} elements; {trainer.scale.skipped} steps skipped for infinities"
+        f"{counted(trainer.step_count, 'step')} on {trainer.chip.name}, level {trainer.level}; "
+        f"{counted(len(trainer.weights), 'weight')} with {elements:,} elements; "
+        f"{trainer.scale.skipped} steps skipped for infinities"
     )
     if trainer.programs.way:
         predicted = ", ".join(f"{way} {us:.0f} us" for way, us in trainer.programs.predicted.items())

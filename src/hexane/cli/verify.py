@@ -14,6 +14,7 @@ from hexane.cli.console import print_json, print_rows, title
 from hexane.cli.networks import open_network
 from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
 from hexane.cli.progress import Bar
+from hexane.counts import counted
 from hexane.errors import HexaneError, UsageError
 
 
@@ -110,7 +111,9 @@ def _pack(folder: Path, chip: str, *, json: bool) -> None:
         return
     if data["left_out"]:
         print_rows([list(row) for row in data["left_out"].items()], ["left out", "why"])
-    typer.echo(f"{len(data['networks'])} networks with the bits of {choices} choices for {', '.join(data['chips'])}")
+    typer.echo(
+        f"{counted(len(data['networks']), 'network')} with the bits of {choices} choices for {', '.join(data['chips'])}"
+    )
     typer.echo(f"on a Mac: pip install coremltools numpy; python3 {folder}/run.py -o answers.json")
     typer.echo("read the answers with: hexane probe --read answers.json")
 

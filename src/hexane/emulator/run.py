@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.arithmetic import tier
+from hexane.counts import counted
 from hexane.emulator.engine import Engine, Watcher
 from hexane.emulator.program import EmulatedProgram, Inputs
 from hexane.emulator.ready import machine_for
@@ -99,7 +100,7 @@ def run(
                 stopped = True
                 break
     if until is not None and not stopped:
-        raise UsageError(f"the program has no task {until}", hint=f"it has {len(engine.report.tasks)} tasks")
+        raise UsageError(f"the program has no task {until}", hint=f"it has {counted(len(engine.report.tasks), 'task')}")
     outputs = program.results(engine.memory, layout=layout, sanitize=sanitize and not stopped)
     return Result(outputs, engine.report, engine)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.quiet import first_line, quiet
 from hexane.graph.ir import Graph
@@ -109,7 +110,7 @@ def _translated(program: Any, input_names: Sequence[str] | None, output_names: S
     if changed:
         raise UnsupportedError(f"it changes {changed[0].target!r} ({changed[0].kind.name.lower()})")
     if input_names and len(input_names) > len(inputs):
-        raise UsageError(f"{len(input_names)} names for {len(inputs)} inputs")
+        raise UsageError(f"{counted(len(input_names), 'name')} for {counted(len(inputs), 'input')}")
     renamed = dict(zip(inputs, input_names or ()))
     return translate(program.graph, constants, renamed, output_names)[0]
 

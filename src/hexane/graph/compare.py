@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hexane.counts import counted
 from hexane.graph.parts import Block, Function, Value
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ def _bind(x: Value, y: Value, same: dict[Value, Value]) -> str | None:
 
 def _blocks(a: Block, b: Block, same: dict[Value, Value]) -> str | None:
     if len(a.inputs) != len(b.inputs):
-        return f"{len(a.inputs)} and {len(b.inputs)} inputs"
+        return f"{len(a.inputs)} and {counted(len(b.inputs), 'input')}"
     for x, y in zip(a.inputs, b.inputs):
         text = _bind(x, y, same)
         if text:
             return text
     if len(a.ops) != len(b.ops):
-        return f"{len(a.ops)} and {len(b.ops)} ops"
+        return f"{len(a.ops)} and {counted(len(b.ops), 'op')}"
     for p, q in zip(a.ops, b.ops):
         if (p.type, p.opset, len(p.outputs), len(p.blocks)) != (q.type, q.opset, len(q.outputs), len(q.blocks)):
             return f"{p!r} and {q!r}"
@@ -96,7 +97,7 @@ def _blocks(a: Block, b: Block, same: dict[Value, Value]) -> str | None:
             if text:
                 return text
     if len(a.outputs) != len(b.outputs):
-        return f"{len(a.outputs)} and {len(b.outputs)} outputs"
+        return f"{len(a.outputs)} and {counted(len(b.outputs), 'output')}"
     for x, y in zip(a.outputs, b.outputs):
         text = _values(x, y, same)
         if text:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.errors import GraphError
 from hexane.graph.compare import difference
 from hexane.graph.evaluate import evaluate
@@ -157,10 +158,10 @@ class Graph:
         ports = [["input", v.name, v.type] for v in main.inputs] + [["output", v.name, v.type] for v in main.outputs]
         ops = [[op.outputs[0].name, op.type, op.outputs[0].type] for op in main.ops if op.outputs]
         page = table(ports, ["", "name", "type"]) + table(ops, ["op", "type", "result"])
-        return paragraph(f"{main.name}: {len(main.ops)} ops", bold=True) + page
+        return paragraph(f"{main.name}: {counted(len(main.ops), 'op')}", bold=True) + page
 
     def __repr__(self) -> str:
-        functions = ", ".join(f"{f.name}: {len(f.ops)} ops" for f in self.functions.values())
+        functions = ", ".join(f"{f.name}: {counted(len(f.ops), 'op')}" for f in self.functions.values())
         return f"<Graph {functions}>"
 
 

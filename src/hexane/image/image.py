@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hexane.counts import counted
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.files import write_whole
 from hexane.image.anec_parts import AnecPackage
@@ -292,7 +293,7 @@ class Image:
 
     def __repr__(self) -> str:
         count = self.task_count
-        tasks = "no task list" if count is None else f"{count} task{'s' * (count != 1)}"
+        tasks = "no task list" if count is None else counted(count, "task")
         surfaces = ", ".join(f"{s.name} {'x'.join(map(str, s.shape))}" for s in self.contents.surfaces)
         return f"Image({self.generation} {self.dialect}, {tasks}, {len(self.const)} constant bytes; {surfaces})"
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
+from hexane.counts import counted
 from hexane.isa.kinds import CONDITION, ELEMENT, NE_NONLINEAR, NE_OP, PE_KIND, PE_NONLINEAR, PE_OP, REDUCE
 from hexane.isa.schema import LOG2, UNKNOWN, Register, Unit, Values
 
@@ -91,7 +92,7 @@ def _kind(f: Fields) -> str:
     cores = 1 << f["ActiveNE"]
     most = f["ShMax"]
     patch = f", patches of up to {128 >> most} x {1 << most} pixels" if most <= 4 else ""
-    return f"{cores} core{'s' if cores > 1 else ''}{patch}"
+    return f"{counted(cores, 'core')}{patch}"
 
 
 def _planar(f: Fields) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.isa.generations import family_of
 from hexane.isa.records import canonical
@@ -68,7 +69,7 @@ def lookup(text: str, generation: str = "h13") -> list[LookupEntry]:
             f"{table.generation} has no register or field {text!r}", hint=f"docs/registers-{generation}.md"
         )
     if len(entries) > MOST:
-        raise UsageError(f"{text!r} is in the names of {len(entries)} fields", hint="give more of the name")
+        raise UsageError(f"{text!r} is in the names of {counted(len(entries), 'field')}", hint="give more of the name")
     return entries
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hexane.counts import counted
 from hexane.kernels import fitted_table
 from hexane.lowering.transformations import TAKEN, TRANSFORMATIONS
 
@@ -30,7 +31,7 @@ class AccuracyCost:
 
     def __str__(self) -> str:
         what = f"results off by up to {self.error:.1e} more" if self.error else "within fp16 rounding"
-        return f"{self.name} ({self.ops} op{'s' * (self.ops != 1)}, {what})"
+        return f"{self.name} ({counted(self.ops, 'op')}, {what})"
 
 
 def costs(graph: Graph) -> tuple[AccuracyCost, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.counts import counted
 from hexane.errors import HexaneError
 from hexane.private_api.calls import COMPILE_FAILED, INFERENCE_FAILED, LOAD_FAILED
 from hexane.private_api.rows import Fault
@@ -60,7 +61,7 @@ class Refused(HexaneError):
         self.findings = findings
         excerpt = "\n".join(finding.show(text, "program") for finding in findings[:3])
         more = f"\n({len(findings) - 3} more)" if len(findings) > 3 else ""
-        super().__init__(f"the program breaks {len(findings)} restrictions\n{excerpt}{more}")
+        super().__init__(f"the program breaks {counted(len(findings), 'restriction')}\n{excerpt}{more}")
 
 
 def compile_fault(detail: str = "InvalidMILProgram", rule: str = "") -> RuntimeFault:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import Evidence
+from hexane.counts import counted
 from hexane.frozen import dict_init, replace
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has, values_of
@@ -156,7 +157,7 @@ def share_text(counts: Mapping[str, Any], whole: str = "the") -> str:
     if not counts["macs"]:
         return "nothing to multiply"
     parts = counts.get("partly_ops", 0)
-    of_host = f" ({parts} op{'s' * (parts > 1)} of the host {'have' if parts > 1 else 'has'} products there)"
+    of_host = f" ({counted(parts, 'op')} of the host {'have' if parts > 1 else 'has'} products there)"
     return f"{counts['macs_on_engine']:.1%} of {whole} multiply-accumulates{of_host * bool(parts)}"
 
 

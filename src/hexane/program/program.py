@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.graph import html
 from hexane.graph.types import kinds_of, misfit
@@ -48,7 +49,7 @@ class Program:
         engine, tasks = len(self.images), sum(len(image.tasks) for image in self.images)
         ports = [", ".join(f"{p.name} {list(p.shape)} {p.dtype}" for p in ps[:4]) for ps in (self.inputs, self.outputs)]
         return (
-            f"<Program for {self.chip}: {engine} engine segments with {tasks} tasks, "
+            f"<Program for {self.chip}: {counted(engine, 'engine segment')} with {counted(tasks, 'task')}, "
             f"{len(self.segments) - engine} on the host; {ports[0]} -> {ports[1]}>"
         )
 

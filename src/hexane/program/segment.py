@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.arithmetic.formats import from_float32
+from hexane.counts import counted
 from hexane.graph.types import StateType
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class Segment:
     macs: int = 0
 
     def __repr__(self) -> str:
-        what = f"{len(self.image.tasks)} tasks, " if self.image is not None else ""
-        return f"<Segment on the {self.kind}: {what}{len(self.ops)} ops; {self.reason[:80]}>"
+        what = f"{counted(len(self.image.tasks), 'task')}, " if self.image is not None else ""
+        return f"<Segment on the {self.kind}: {what}{counted(len(self.ops), 'op')}; {self.reason[:80]}>"
 
     def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""

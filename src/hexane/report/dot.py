@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hexane.codegen.plan import Space
+from hexane.counts import counted
 from hexane.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _facts(index: int, plan: Plan) -> Iterator[str]:
     sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
     yield sizes + (f", window {plan.window.kh}x{plan.window.kw}" if plan.window.taps > 1 else "")
     tiles = ceil_div(plan.hout, plan.tile)
-    yield f"{tiles} tile{'s' * (tiles > 1)} of {plan.tile} rows, patch {plan.patch[0]}x{plan.patch[1]}"
+    yield f"{counted(tiles, 'tile')} of {plan.tile} rows, patch {plan.patch[0]}x{plan.patch[1]}"
     if plan.unit == "NE":
         yield f"{1 << plan.cores_log2} cores, {1 << plan.ocg} outputs of a core at once"
     kernel = plan.kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hexane.counts import counted
 from hexane.files import plain_errors
 from hexane.program.package import mil_of
 
@@ -46,7 +47,7 @@ def task_table(program: Program) -> str:
     """A line per task: segment, index, unit, sizes, evidence, op."""
     lines = []
     for number, segment in enumerate(program.segments):
-        lines.append(f"segment {number}: {segment.kind}, {len(segment.ops)} ops; {segment.reason}")
+        lines.append(f"segment {number}: {segment.kind}, {counted(len(segment.ops), 'op')}; {segment.reason}")
         for index, plan in enumerate(segment.plans):
             sizes = f"{plan.groups}x{plan.c}x{plan.h}x{plan.w} -> {plan.cout}x{plan.hout}x{plan.wout}"
             window = plan.window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,11 @@ class Agreement:
     answer: Answer | None = None
     negligible: float = 0.0
     fp16_storage: float | None = None
+
+    @property
+    def is_of_reference(self) -> bool:
+        """True where the NaN here are float32's own, or float32 has nothing finite."""
+        return self.reference_nonfinite == prod(self.shape) or bool(self.nans and not self.nonfinite)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane import chips
+from hexane.counts import counted
 from hexane.errors import HexaneError, UsageError
 from hexane.files import write_whole
 from hexane.runtime.linux import uapi
@@ -154,7 +155,7 @@ class Bench:
         if decided:
             notes.append("Core ML decides what runs on the engine")
         if self.host_ops:
-            notes.append(f"{self.host_ops} ops on the host within the call")
+            notes.append(f"{counted(self.host_ops, 'op')} on the host within the call")
         values: dict[str, Any] = {
             "n": 1, "stride": 1, "dilation": 1, "groups": 1, "layers": 1, "dtype": "fp16", "wfmt": "fp16",
             **columns,
@@ -165,7 +166,7 @@ class Bench:
             "os": _system(),
             "source": SOURCE,
             "series": f"hexane_{_key(self.device)}",
-            "workload": f"{self.model}, {len(calls.us)} calls on {self.device}",
+            "workload": f"{self.model}, {counted(len(calls.us), 'call')} on {self.device}",
             "engines": 1,
             "concurrency": 1,
             "api": APIS.get(self.interface, self.interface),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hexane import chips, passes
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION, compile_for, context_of
+from hexane.counts import counted
 from hexane.errors import HexaneError, UsageError
 from hexane.frontends.networks import network_of
 from hexane.graph import html
@@ -171,7 +172,7 @@ class CheckReport:
 
     def __repr__(self) -> str:
         totals = self.totals
-        return f"<check for {self.chip}: {totals['engine_ops']} of {totals['ops']} ops on the engine>"
+        return f"<check for {self.chip}: {totals['engine_ops']} of {counted(totals['ops'], 'op')} on the engine>"
 
     def _repr_html_(self) -> str:
         """The tables of ``hexane check``, for notebooks."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hexane.counts import counted
 from hexane.errors import HexaneError
 from hexane.timing import estimate
 
@@ -39,10 +40,10 @@ class HowLong:
             us = self.network.latency_us
             takes = f"takes about {us:.0f} us" if us >= LEAST_US else "takes is not known"
             return f"{self.network.chip}: nothing of it runs on the engine; what the host {takes}"
-        reach = f"Apple's compiler would reach about {_takes(self.network)}"
+        reach = f"Apple's compiler would reach {_takes(self.network)}"
         if self.program is None:
             return f"{self.network.chip}: {reach}; of hexane's own program nothing is known: {self.missing}"
-        takes = f"the program that hexane writes takes about {_takes(self.program)}"
+        takes = f"the program that hexane writes takes {_takes(self.program)}"
         return f"{self.network.chip}: {takes}; {reach}{self.why}"
 
     @property
@@ -65,7 +66,9 @@ class HowLong:
 
 def _takes(one: Estimate) -> str:
     launches = one.parts.launches
-    return f"{one.latency_us:.0f} us with {launches} launch{'es' * (launches != 1)}"
+    if not launches and one.latency_us < LEAST_US:
+        return "a time of the host that is not known"
+    return f"about {one.latency_us:.0f} us with {counted(launches, 'launch', 'launches')}"
 
 
 def how_long(graph: Graph, network: Estimate, chip: Chip, interface: str) -> HowLong:

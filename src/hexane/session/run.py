@@ -13,6 +13,7 @@ import numpy as np
 from hexane import chips
 from hexane.chips import Chip
 from hexane.codegen.targets import target_of
+from hexane.counts import counted
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.graph import Graph
 from hexane.numerics import evaluate
@@ -31,7 +32,7 @@ from hexane.session.network_run import NAMES, NetworkRun, Other
 from hexane.session.references import wanted
 from hexane.session.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.session.seconds import kernel_seconds, without_kernels
-from hexane.session.verdict import advice_for, storage_loses, unseen, verdict_of
+from hexane.session.verdict import CLOSE, SAME, advice_for, storage_loses, unseen, verdict_of, word_for
 
 LEVELS = ("engine", "graph")
 SHORT = 5e-3
@@ -216,7 +217,7 @@ def _first_answer(session: NetworkRun, program: Program) -> str:
     stats = program.stats()
     if not stats["tasks"]:
         return "nothing of it is for the engine"
-    summary = f"{stats['tasks']} tasks on the engine, {share_text(stats)}"
+    summary = f"{counted(stats['tasks'], 'task')} on the engine, {share_text(stats)}"
     return f"{summary}, {session.timed.latency_us / 1e3:.2f} ms a call predicted on {program.chip}"
 
 
@@ -260,12 +261,9 @@ def _same_bits(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndar
 def _look_for_the_cause(session: NetworkRun) -> None:
     """Complete a bad verdict with one line of what to do, from the error of every layer."""
     assert session.verdict is not None
-    if (
-        session.wanted is not None
-        and not any(row.nonfinite for row in session.agreements)
-        and any(row.nans for row in session.agreements)
-    ):
-        line = "WRONG: float32 gives NaN as well: the fault is in the network or its inputs"
+    wrong = [row for row in session.agreements if word_for(row) not in (SAME, CLOSE)]
+    if session.wanted is not None and all(row.is_of_reference for row in wrong):
+        line = "WRONG: float32 itself gives NaN or infinities: the fault is in the network or its inputs"
     else:
         insight = _insight(session)
         first = insight.first_wrong

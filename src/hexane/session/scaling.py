@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.numerics import evaluate
 from hexane.numerics.insight import examine, states_of
 from hexane.session.agreement import Agreement, agreement
@@ -58,9 +59,6 @@ def gain_of_scaling(session: NetworkRun, insight: Insight) -> str:
     """Effect of ``--autoscale``, tried: words for the advice, empty where it would not help."""
     if not insight.scaling or session.autoscale is not None:
         return ""
-    expected = [session.reference[name] for name in session.graph.outputs]
-    if all(array.dtype.kind == "f" and not np.isfinite(array).any() for array in expected):
-        return ""  # float32 gives nothing finite: there is no error to be lessened
     before = _rows(session, insight.values)
     if any(row.relative == inf for row in before):  # float32 gives zeros: there is no error to be lessened
         return ""
@@ -70,7 +68,7 @@ def gain_of_scaling(session: NetworkRun, insight: Insight) -> str:
     count = len(insight.scaling)
     worst = max(zip(before, after), key=lambda pair: pair[0].relative or 0.0)
     return (
-        f"{count} layer{'s' if count > 1 else ''} scaled by powers of two: {worst[0].name} from "
+        f"{counted(count, 'layer')} scaled by powers of two: {worst[0].name} from "
         f"{_percent(worst[0].relative)} to {_percent(worst[1].relative)}"
     )
 
@@ -125,7 +123,7 @@ def finish(session: NetworkRun) -> None:
         for name, row in scaling["before"].items()
     )
     scaling["text"] = (
-        f"{len(bits)} layers scaled by 2^{min(bits)} to 2^{max(bits)}, exactly compensated; "
+        f"{counted(len(bits), 'layer')} scaled by 2^{min(bits)} to 2^{max(bits)}, exactly compensated; "
         f"relative error before and after: {gains}"
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.program.attribution import share_text
 from hexane.session.agreement import nonfinite_counts
 from hexane.session.seconds import seconds_text
@@ -74,7 +75,7 @@ def program_facts(session: ProgramRun) -> Rows:
 
 def _segments_text(stats: Mapping[str, Any]) -> str:
     engine, host = stats["engine_segments"], stats["host_segments"]
-    return f"{stats['tasks']} tasks in {engine} engine segments, {host} host segments"
+    return f"{counted(stats['tasks'], 'task')} in {counted(engine, 'engine segment')}, {counted(host, 'host segment')}"
 
 
 def output_rows(session: ProgramRun) -> Rows:
@@ -131,7 +132,7 @@ def check_title(report: CheckReport) -> tuple[str, str]:
     whose = f"{report.chip} ({report.generation}), {WHOSE[report.question]}"
     if not report.known:
         return f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}", ""
-    first = f"{whose}: {totals['engine_ops']} of {totals['ops']} ops on the engine, {share_text(totals)}"
+    first = f"{whose}: {totals['engine_ops']} of {counted(totals['ops'], 'op')} on the engine, {share_text(totals)}"
     if report.casts and report.question == "hexane":
         first += f"; the host casts {report.casts} more tensors beside the network's own ops"
     other = "apple" if report.question == "hexane" else "hexane"

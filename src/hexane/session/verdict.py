@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.session.agreement import OF_A_PROBABILITY, Agreement, nonfinite_counts
 from hexane.session.answers import EXACT
 from hexane.session.lists import ROW
@@ -110,10 +111,11 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
     parts = []
     for row in rows:
         if row.nonfinite:
-            own = f", which itself has {row.reference_nonfinite}" if row.reference_nonfinite else ""
+            theirs = counted(row.reference_nonfinite, "infinite value or NaN", "infinite values or NaN")
+            own = f", which itself has {theirs}" if row.reference_nonfinite else ""
             parts.append(
-                f"{row.name} has {_counts(row.infinities, row.nans)}; {row.nonfinite} of its {prod(row.shape)} values "
-                f"are not as in float32{own}"
+                f"{row.name} has {_counts(row.infinities, row.nans)}; {row.nonfinite} of its "
+                f"{counted(prod(row.shape), 'value')} {'is' if row.nonfinite == 1 else 'are'} not as in float32{own}"
             )
         elif row.infinities or row.nans:
             parts.append(f"{row.name} has {_counts(row.infinities, row.nans)}, as float32 has")
@@ -129,10 +131,11 @@ def _answers(rows: Sequence[Agreement]) -> list[str]:
     """Decisions and what became of them, outputs of which the same is true in one sentence."""
     names: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if row.answer is not None:
-            answer = row.answer
+        answer = row.answer
+        if answer is not None and answer.decisions + row.reference_nonfinite:
             how = f"differs in {answer.changed} of {answer.decisions}" if answer.changed else "is the same"
-            several = "" if answer.changed or answer.decisions == 1 else f" in all {answer.decisions}"
+            how = how if answer.decisions else "is not decided by float32"
+            several = "" if answer.changed or answer.decisions <= 1 else f" in all {answer.decisions}"
             ties = f" ({answer.ties} a tie: float32's two numbers are one in fp16)" if answer.ties else ""
             names.setdefault((answer.kind, f"{how}{several}{ties}"), []).append(row.name)
     return [f"{kind} of {', '.join(outputs)} {said}" for (kind, said), outputs in names.items()]
@@ -150,8 +153,8 @@ def _error(row: Agreement) -> str:
 
 
 def _counts(infinities: int, nans: int) -> str:
-    parts = [f"{infinities} infinite value{'s' if infinities > 1 else ''}"] if infinities else []
-    return " and ".join([*parts, *([f"{nans} NaN"] if nans else [])]) or "no infinite value"
+    parts = [counted(infinities, "infinite value")] if infinities else []
+    return " and ".join([*parts, *([f"{nans} NaN"] if nans else [])]) or "neither infinite values nor NaN"
 
 
 def percent(share: float) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.errors import HexaneError
 from hexane.graph import Graph
 from hexane.program import Program
@@ -203,7 +204,9 @@ def _plan(graph: Graph, device: Device) -> Check:
     except HexaneError as error:
         return Check("plan", NEUTRAL, f"Core ML gives no plan: {error.message}")
     here = sum(op.preferred == ON_ENGINE for op in plan)
-    return Check("plan", FOR if here else AGAINST, f"Core ML prefers the engine for {here} of {len(plan)} ops", True)
+    return Check(
+        "plan", FOR if here else AGAINST, f"Core ML prefers the engine for {here} of {counted(len(plan), 'op')}", True
+    )
 
 
 def _word(checks: list[Check], *, wrong: bool, is_engine: bool) -> str:

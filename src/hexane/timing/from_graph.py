@@ -86,6 +86,7 @@ class _Walk:
         self._entering: dict[int, dict[int, Value]] = defaultdict(dict)
         self._leaving: dict[int, dict[int, Value]] = defaultdict(dict)
         self._users: dict[int, int] = {}
+        self._results = {id(value) for value in function.outputs}
         self.host: list[HostOp] = []
         for op in function.walk():
             for value in op.operands():
@@ -103,12 +104,17 @@ class _Walk:
         if op in self._norms:
             operands = [self._norms[op]]
         level = max(self._level.get(id(v), 0) for v in operands)
-        if op.type in FREE:
+        if op.type in FREE and not self._copies(op, operands):
             self._pass_on(op, operands, level)
         elif self._on_host(op):
             self._leave_to_host(op, operands, level)
         else:
             self._compute(op, operands, level)
+
+    def _copies(self, op: Op, operands: list[Value]) -> bool:
+        """True where an op hands on to an output what no layer computed: a copy, which a task makes."""
+        is_result = any(id(value) in self._results for value in op.outputs)
+        return is_result and not any(id(v) in self._produced_by for v in operands)
 
     def _pass_on(self, op: Op, operands: list[Value], level: int) -> None:
         makers = {self._produced_by[id(v)] for v in operands if id(v) in self._produced_by}

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from hexane.counts import counted
 from hexane.files import plain_errors
 
 NET, SHAPE, WEIGHTS = (f"model.espresso.{part}" for part in ("net", "shape", "weights"))
@@ -42,7 +43,7 @@ def described(folder: Path) -> str | None:
             for word, names in (("takes", takes - gives), ("gives", gives - takes))]  # fmt: skip
     weights = folder / WEIGHTS
     size = f", {weights.stat().st_size:,} bytes of weights" if weights.is_file() else ""
-    return f"{len(rows)} layers ({counts}{more}), {'; '.join(ends)}{size}"
+    return f"{counted(len(rows), 'layer')} ({counts}{more}), {'; '.join(ends)}{size}"
 
 
 def _json(file: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.errors import FormatError, UnsupportedError
 from hexane.formats.coreml.description import predicted_features
 from hexane.graph import GraphBuilder, Value
@@ -39,7 +40,7 @@ class SmallModel:
     def single(self) -> Value:
         """The one input, in fp32."""
         if len(self.given) != 1:
-            raise FormatError(f"a {self.kind} with {len(self.given)} inputs", where=self.where)
+            raise FormatError(f"a {self.kind} with {counted(len(self.given), 'input')}", where=self.where)
         return self.wide(next(iter(self.given.values())))
 
     def wide(self, value: Value) -> Value:
@@ -48,7 +49,7 @@ class SmallModel:
     def result(self, value: Value) -> dict[str, Value]:
         """The value under the name of the one output, as whole numbers where that is declared."""
         if len(self.outputs) != 1:
-            raise FormatError(f"a {self.kind} with {len(self.outputs)} outputs", where=self.where)
+            raise FormatError(f"a {self.kind} with {counted(len(self.outputs), 'output')}", where=self.where)
         kind = self.model.description.output[0].type.WhichOneof("Type")
         if kind == "int64Type" and value.dtype != "int32":
             value = self.ops.cast(x=value, dtype="int32")

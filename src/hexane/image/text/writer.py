@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import Any
 
+from hexane.counts import counted
 from hexane.image.anec_parts import AnecPackage
 from hexane.image.container import Container
 from hexane.image.image import Image
@@ -49,7 +50,7 @@ def _intro(image: Image, by_rule: bool, comments: bool) -> Iterator[str]:
     if not comments:
         return
     count = image.task_count
-    tasks = f"{count} task{'s' * (count != 1)}"
+    tasks = counted(count, "task")
     yield f"; An engine program for {image.generation}: {tasks}, {len(image.const)} constant bytes."
     if by_rule:
         yield "; Load commands, addresses, symbols and relocations follow from the lines below."

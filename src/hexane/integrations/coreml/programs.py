@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 import hexane
+from hexane.counts import counted
 from hexane.graph import Graph
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class SizeReport:
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in self.shapes.items())
-        lines = [f"{shapes}: {self.engine_ops} ops on the engine in {self.tasks} tasks, {self.host_ops} on the host"]
+        engine = f"{counted(self.engine_ops, 'op')} on the engine in {counted(self.tasks, 'task')}"
+        lines = [f"{shapes}: {engine}, {self.host_ops} on the host"]
         return "\n".join([*lines, *(f"  {op}: {why}" for op, why in self.reasons.items())])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexane.codegen import compile
+from hexane.counts import counted
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.formats.onnx import library, load
 from hexane.formats.onnx.file import import_onnx, read_file
@@ -207,5 +208,7 @@ def _by_name(names: Sequence[str], inputs: Any) -> dict[str, Any]:
         return dict(inputs)
     values = _listed(inputs)
     if len(values) != len(names):
-        raise UsageError(f"{len(values)} inputs are given, the model has {len(names)}", hint=f"they are {list(names)}")
+        raise UsageError(
+            f"{counted(len(values), 'input')} given, the model has {len(names)}", hint=f"they are {list(names)}"
+        )
     return dict(zip(names, values))

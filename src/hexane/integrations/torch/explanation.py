@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hexane.counts import counted
 from hexane.errors import UsageError
 from hexane.integrations.torch.backend import collected, hexane_backend
 from hexane.integrations.torch.parts import Left, PartOptions, PartReport
@@ -31,7 +32,7 @@ class Explanation:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{self.graphs} graphs, {len(self.parts)} parts on the engine"]
+        lines = [f"{counted(self.graphs, 'graph')}, {counted(len(self.parts), 'part')} on the engine"]
         lines += [f"  part {number}: {part}" for number, part in enumerate(self.parts)]
         lines += [f"  left to torch: {left}" for left in self.left]
         lines += [f"  graph break: {reason}" for reason in self.graph_breaks]

@@ -14,6 +14,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 import hexane
 from hexane import chips
+from hexane.counts import counted
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.compositions import Refused
 from hexane.frontends.aten.node import mil_type
@@ -71,7 +72,8 @@ class PartReport:
     macs_on_engine: float
 
     def __str__(self) -> str:
-        head = f"{self.nodes} operators: {self.engine_ops} ops on the engine in {self.tasks} tasks"
+        engine = f"{counted(self.engine_ops, 'op')} on the engine in {counted(self.tasks, 'task')}"
+        head = f"{counted(self.nodes, 'operator')}: {engine}"
         return "\n".join([head, *(f"    on the host: {op}: {why}" for op, why in self.host.items())])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.counts import counted
 from hexane.emulator import emulate
 from hexane.errors import HexaneError, UsageError
 from hexane.image import Image
@@ -132,7 +133,8 @@ def _place(image: Image, path: str) -> tuple[int, str]:
     match = _PATH.fullmatch(path)
     if match is None or int(match[1]) >= len(image.tasks):
         raise UsageError(
-            f"--sweep {path!r}", hint=f"task[N].BLOCK.REGISTER.FIELD; the program has {len(image.tasks)} tasks"
+            f"--sweep {path!r}",
+            hint=f"task[N].BLOCK.REGISTER.FIELD; the program has {counted(len(image.tasks), 'task')}",
         )
     try:
         image.tasks[int(match[1])].handle(match[2])
