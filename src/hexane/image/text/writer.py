@@ -50,7 +50,7 @@ def _intro(image: Image, by_rule: bool, comments: bool) -> Iterator[str]:
     if not comments:
         return
     count = image.task_count
-    tasks = counted(count, "task")
+    tasks = "no task list" if count is None else counted(count, "task")
     yield f"; An engine program for {image.generation}: {tasks}, {len(image.const)} constant bytes."
     if by_rule:
         yield "; Load commands, addresses, symbols and relocations follow from the lines below."
