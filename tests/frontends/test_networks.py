@@ -84,7 +84,7 @@ def test_show(tmp_path):
 def test_convert(tmp_path):
     small().save(tmp_path / "n.mil")
     result = run("convert", tmp_path / "n.mil", tmp_path / "m.mil", "--outputs", "a b")
-    assert result.exit_code == 0 and "1 operations" in result.output
+    assert result.exit_code == 0 and "1 operation\n" in result.output
     assert list(hexane.load(tmp_path / "m.mil").outputs) == ["a b"]
     result = run("convert", tmp_path / "n.mil", tmp_path / "m.mil", "--outputs", "nothing")
     assert isinstance(result.exception, hexane.HexaneError)
