@@ -9,10 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hexane
 from hexane import files
+from hexane.demo.example import make_example
+from hexane.errors import UsageError
+from hexane.graph import GraphBuilder
+from hexane.studies.pieces.store import Store
 from image.hostile import small_program
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="no kill there")
@@ -75,3 +80,23 @@ def test_processes_that_write_one_path(tmp_path: Path) -> None:
         seen.add(content[:1])
     assert all(writer.returncode == 0 for writer in writers) and seen
     assert [entry.name for entry in tmp_path.iterdir()] == ["p.bin"]
+
+
+@pytest.mark.parametrize("suffix", [".mil", ".plist", ".onnx", ".mlpackage", ".hexane", ".hwx"])
+def test_a_folder_that_cannot_be_made_is_named_whatever_is_written(suffix: str, tmp_path: Path) -> None:
+    """A file stands where the folder should be: for weights beside a text, too."""
+    b = GraphBuilder()
+    b.output(b.linear(x=b.input("x", (1, 64), "fp16"), weight=np.ones((32, 64), np.float16)))
+    (tmp_path / "file").write_bytes(b"")
+    thing = hexane.compile(b.graph) if suffix in (".hexane", ".hwx") else b.graph
+    with pytest.raises(UsageError, match="cannot be written") as refusal:
+        thing.save(tmp_path / "file" / f"n{suffix}")
+    assert str(tmp_path / "file") in str(refusal.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_plots_and_kernels_go_where_a_folder_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for make in (lambda: Store(tmp_path / "file" / "s"), lambda: make_example(tmp_path / "file" / "e")):
+        with pytest.raises(UsageError, match="cannot be written"):
+            make()

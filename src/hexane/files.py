@@ -197,7 +197,7 @@ def write_with_weights(
     is_new_folder, is_new = not weight_file.parent.exists(), not weight_file.exists()
     try:
         if weights is not None:
-            weight_file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(weight_file.parent)
             write_whole(weight_file, weights)
         write_whole(path, text)
     except BaseException:
@@ -219,6 +219,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     arrays_by_key: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
     with whole_file(path) as file:
         np.savez(file, **arrays_by_key)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those that it stands in; UsageError where that cannot be."""
+    with plain_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def require_writable(path: Path) -> None:

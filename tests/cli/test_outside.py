@@ -46,6 +46,27 @@ def test_a_full_disk_is_one(tmp_path: Path) -> None:
     assert "Exception" not in done.stderr
 
 
+def test_names_that_the_encoding_lacks_are_written_as_escapes(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("\u00fc", (1, 8), "fp16")), name="y")
+    b.graph.save(tmp_path / "n.mil")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    for arguments in (["run", "n.mil", "--random", "1"], ["run", "n.mil", "--input", "\u20ac=x.npy"]):
+        done = subprocess.run([*HEXANE, *arguments], cwd=tmp_path, capture_output=True, env=environment, timeout=300)
+        said = (done.stdout + done.stderr).decode("ascii")
+        assert done.returncode == (0 if "--random" in arguments else 2) and "Traceback" not in said
+        assert "\\xfc" in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell is another there")
+def test_closed_ends_are_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "p.hwx").write_bytes(small_program())
+    for ends in (">&-", ">&- 2>&- <&-"):
+        line = ["sh", "-c", f'"$@" {ends}; echo $?', "sh", *HEXANE, "info", "p.hwx"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import os
 import shlex
 import sys
@@ -65,6 +66,7 @@ def run_line() -> None:
 
     With ``--json``, an error is an object on standard output too, under ``error``.
     """
+    _open_ends()
     # The reference multiplies small matrices, for which threads of the matrix library wait longer than they work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.formatwarning = lambda message, *_, **__: f"hexane: warning: {message}\n"
@@ -101,6 +103,16 @@ def run_line() -> None:
         if end.code == 130:  # and so, without a word, after an interrupt
             raise KeyboardInterrupt from None
         raise
+
+
+def _open_ends() -> None:
+    """Give a closed standard output or error a place, and write what its encoding lacks as escapes."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _say_as_json(code: str, message: str, where: str | None = None, hint: str | None = None) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from hexane.codegen import compile
 from hexane.demo.text import draw
 from hexane.errors import UnsupportedError
+from hexane.files import make_folder
 from hexane.graph import Graph, GraphBuilder
 
 SIDE, CLASSES = 320, 10
@@ -24,7 +25,7 @@ def make_example(folder: Path) -> list[Path]:
 
     UnsupportedError where onnx or Pillow is missing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     _save_onnx(folder / "model.onnx")
     picture, _ = draw()
     from PIL import Image

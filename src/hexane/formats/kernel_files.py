@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.files import whole_file
+from hexane.files import make_folder, whole_file
 from hexane.formats.npy import Fit, most_bytes, read_array, read_arrays
 from hexane.image import Image
 from hexane.image.kernels import PARTS, KernelReading, read_kernels, with_kernels
@@ -27,10 +27,7 @@ def extract_kernels(image: Image, folder: Path) -> list[KernelReading]:
     """Write every constant kernel that can be taken apart; the readings say which could not, and why."""
     readings = read_kernels(image)
     is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder ({error.strerror})", where=str(folder)) from None
+    make_folder(folder)
     try:
         for reading in readings:
             if reading.value is not None:

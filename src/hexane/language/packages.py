@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexane.errors import UsageError
-from hexane.files import write_whole
+from hexane.files import make_folder, write_whole
 from hexane.formats.mutable import declare_mutable, mutable_constants, mutable_files
 from hexane.frontends.networks import load, save
 from hexane.graph.functions import joined
@@ -49,7 +49,7 @@ def save_packages(
     paths = []
     for number in range(len(decoder.chunks)):
         path = Path(folder) / FORMS[suffix].format(_file_name(decoder, number))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         save(chunk_program(decoder, number, context), path)
         paths.append(path)
     return tuple(paths)
@@ -74,7 +74,7 @@ def save_adapter(decoder: Decoder, packages: Sequence[Path], folder: str | os.Pa
             raise UsageError(f"the adapter has nothing for {missing[0]!r}", where=str(package))
         path = Path(folder) / f"{_file_name(decoder, number)}.bin"
         for data in mutable_files(graph, own).values():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_whole(path, data)
         files.append(path if own else None)
     return tuple(files)

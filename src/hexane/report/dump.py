@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexane.counts import counted
-from hexane.files import plain_errors
+from hexane.files import make_folder, plain_errors
 from hexane.program.package import mil_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ class Dump:
     def __init__(self, graph: Graph, folder: Path) -> None:
         self.folder = folder
         self._changes = 0
-        with plain_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._write("00-loaded.mil", mil_of(graph)[0])
 
     def on_pass(self, name: str, graph: Graph, changed: int) -> None:

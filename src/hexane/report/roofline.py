@@ -7,6 +7,7 @@ from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
+from hexane.files import make_folder, plain_errors
 from hexane.report.figures import figure as new_figure
 from hexane.timing import Estimate, estimate
 from hexane.timing.roofline import BANDWIDTH_GBS
@@ -55,7 +56,8 @@ def save_roofline(x: Any, chip: str | Chip, folder: Path, result: Estimate | Non
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, loc="lower right", markerscale=0.6)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / f"roofline-{target.name.lower().replace(' ', '-')}.png"
-    figure.savefig(path, dpi=150)
+    with plain_errors(path):
+        figure.savefig(path, dpi=150)
     return path

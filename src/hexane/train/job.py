@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.files import make_folder
 from hexane.formats.safetensors import read_safetensors, write_safetensors
 from hexane.frontends.networks import load
 from hexane.graph.ir import Graph
@@ -96,7 +97,7 @@ def train(
         raise UsageError(
             "there is a checkpoint", where=str(path), hint="--resume goes on from it, --overwrite does not"
         )
-    run.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(run.folder)
     if settings["compile_budget"]:
         run.trainer.budget = CompileBudget(settings["compile_budget"], REEXEC, lambda: _saved(run, path))
     steps, every = settings["steps"], settings["save_every"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
-from hexane.files import read_bytes, write_whole, write_with_weights
+from hexane.files import make_folder, read_bytes, write_whole, write_with_weights
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
 from hexane.formats.mutable import mutable_files
@@ -66,7 +66,7 @@ def save(graph: Graph, path: str | Path) -> None:
         file = path.parent / "weights" / file_name(name)
         if name != f"{FOLDER}{file.name}" or file == target:
             raise FormatError(f"the mutable weights stand in {name!r}", hint=f"a file of their own in {FOLDER}")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         write_whole(file, [data])
     write_with_weights(path, text.encode("utf-8"), target, weights, _named_weights(path, stem))
 

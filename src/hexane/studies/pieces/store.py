@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from hexane.errors import UsageError
-from hexane.files import write_whole
+from hexane.files import make_folder, write_whole
 from hexane.studies.pieces.piece import Result
 
 
@@ -24,10 +22,7 @@ class Store:
         self.folder = folder
         self._memory: dict[str, Result] = {}
         if folder is not None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"cannot make the folder ({error.strerror or error})", where=str(folder)) from None
+            make_folder(folder)
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None
@@ -50,5 +45,5 @@ class Store:
             return
         path, out = self._path(key), io.BytesIO()
         np.savez(out, **result)  # type: ignore[arg-type]
-        os.makedirs(path.parent, exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, out.getvalue())
