@@ -305,6 +305,22 @@ def test_elementwise_of_strided_views(seed, op, table, kept, shape, ones, turned
     assert np.isnan(room[..., full[4] :]).all()
 
 
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "max", "min"])
+def test_results_in_the_place_of_an_operand(op, code, monkeypatch):
+    """Lines of every length up to a few vectors; what lies between them stays."""
+    monkeypatch.setattr(fast_elementwise, "kernels", lambda: kernels(code))
+    rng = np.random.default_rng(3)
+    for width in range(1, 40):
+        a, b = (halves(rng, (1, 1, 3, 2, width), "any") for _ in range(2))
+        room = np.full((*a.shape[:4], width + 3), 7, np.float16)
+        place = room[..., :width]
+        place[:] = a
+        arithmetic.elementwise(op, place, b, out=place)
+        assert same(np.ascontiguousarray(place), arithmetic.elementwise(op, a, b, exact=True)), width
+        assert (room[..., width:] == 7).all()
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_results_lie_where_they_were_wanted(known):
     """Those of a function behind, too, whether it brings its table or another of its name has one."""

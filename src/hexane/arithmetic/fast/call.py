@@ -83,9 +83,9 @@ def call_decode_columns(typing, address, source, n, values, exponents):
 
 
 @intrinsic
-def call_planar(typing, address, a, b, n, out):
+def call_planar(typing, address, a, b, n, out, least):
     """One of the planar operations on a line."""
-    return _call(types.void, 4)
+    return _call(types.void, 5)
 
 
 @intrinsic

@@ -36,6 +36,9 @@ OPERATIONS = {
     "min": PLANAR_MINIMUM,
 }
 
+LEAST = (-32768, 0)
+"""The least halfword as a signed integer, by whether a ReLU follows."""
+
 NO_TABLE = np.empty(0, np.uint16)
 
 _HALVES = types.Array(types.uint16, AXES, "A", readonly=True)
@@ -96,11 +99,12 @@ def look_up(table, x, out):
                         out[g, d, c, h, i] = table[x[g, d, c, h, i]]
 
 
-@compiled(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT))
-def operate(operation, a, b, table, out):
+@compiled(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT, types.int64))
+def operate(operation, a, b, table, out, least):
     """a op b by the vector code at an address, then the table of 65536 results if it has a size.
 
-    Axes of one element are repeated. out: all axes, its lines without gaps.
+    Axes of one element are repeated. out: all axes, its lines without gaps. least: of results where no table follows
+    (`LEAST`).
     """
     first, second = _steps(a, out.shape), _steps(b, out.shape)
     n, axes = _run(out.shape, first, second, out.strides)
@@ -116,7 +120,7 @@ def operate(operation, a, b, table, out):
                     held_left, held_right = x, y
                     place = out.ctypes.data
                     place += g * out.strides[0] + d * out.strides[1] + c * out.strides[2] + h * out.strides[3]
-                    call_planar(operation, xs, ys, n, place)
+                    call_planar(operation, xs, ys, n, place, least)
     if table.size:
         look_up(table, out, out)
 
@@ -166,7 +170,7 @@ def elementwise(
     axes = (*(1,) * (AXES - len(shape)), *shape)
     if out is None:
         out = np.empty(axes, np.uint16)
-    share_arrays(lambda x, y, z: operate(operation, x, y, table, z), GRAIN, _five(a), _five(b), out)
+    share_arrays(lambda x, y, z: operate(operation, x, y, table, z, LEAST[False]), GRAIN, _five(a), _five(b), out)
     return out.reshape(shape)
 
 

@@ -238,9 +238,9 @@ def window_minimum(exponents, width):
     first_room, second_room = np.empty(CHUNK + width, np.uint8), np.empty(CHUNK + width, np.uint8)
     for first in range(0, exponents.size, CHUNK):
         width_read, count = min(CHUNK, exponents.size - first), min(CHUNK + width - 1, exponents.size - first)
-        source, target = first_room[:count], second_room[:count]
+        source, target, piece = first_room[:count], second_room[:count], exponents[first : first + count]
         for i in range(count):
-            source[i] = exponents[first + i]
+            source[i] = piece[i]
         reach = 1
         while reach < width:
             distance = min(reach, width - reach)
@@ -248,4 +248,4 @@ def window_minimum(exponents, width):
             source, target = target, source
             reach += distance
         for i in range(width_read):
-            exponents[first + i] = source[i]
+            piece[i] = source[i]

@@ -31,7 +31,7 @@ from hexane.arithmetic.fast.jobs import (
 )
 from hexane.arithmetic.fast.targets import kernels
 
-OPERATION, AXIS, TABLE, _, RELU, SQUARE = range(MORE, MORE + 6)
+OPERATION, AXIS, TABLE, _, LEAST, SQUARE = range(MORE, MORE + 6)
 """Places in a record of an element-wise operation; ``TABLE`` is followed by the table's size."""
 MAXIMUM, FINAL_SCALE, EPSILON, FUNCTION = range(MORE, MORE + 4)
 """Places in a record of a reduction."""
@@ -58,21 +58,6 @@ def _part(x, axis, first, last):
     return as_strided(one, sizes, steps)
 
 
-@compiled(inner=True)
-def _relu(x):
-    """Negative numbers become 0; lines without gaps, no NaN."""
-    steps = x.strides
-    together = steps[3] == 2 * x.shape[4]
-    for g in range(x.shape[0]):
-        for d in range(x.shape[1]):
-            for c in range(x.shape[2]):
-                for h in range(1 if together else x.shape[3]):
-                    place = x.ctypes.data + g * steps[0] + d * steps[1] + c * steps[2] + h * steps[3]
-                    line = carray(pointer(place), (x.shape[4] * (x.shape[3] if together else 1),), np.uint16)
-                    for i in range(line.size):
-                        line[i] = line[i] if line[i] < 0x8000 else 0
-
-
 def operate_body(record, phase, first, last, room):
     """a op b, or the square of that, then a table."""
     n = numbers_at(record)
@@ -81,12 +66,10 @@ def operate_body(record, phase, first, last, room):
     a, b = _part(halves_of(n, SOURCE), axis, first, last), _part(halves_of(n, OTHER), axis, first, last)
     out = _part(halves_of(n, TARGET), axis, first, last)
     if n[SQUARE]:
-        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table[:0], out)
-        elementwise.operate(kernels_of(n)[PLANAR_MULTIPLY], out, out, table, out)
+        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table[:0], out, elementwise.LEAST[0])
+        elementwise.operate(kernels_of(n)[PLANAR_MULTIPLY], out, out, table, out, n[LEAST])
     else:
-        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table, out)
-    if n[RELU]:
-        _relu(out)
+        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table, out, n[LEAST])
 
 
 def look_up_body(record, phase, first, last, room):
@@ -137,7 +120,7 @@ def reduce_body(record, phase, first, last, room):
 def operate(
     op: str, a: np.ndarray, b: np.ndarray, table: np.ndarray | None, out: np.ndarray, *, relu: bool = False
 ) -> CompiledJob | None:
-    """a op b where they broadcast to ``out``, then a table of 65536 results, then a ReLU; None for lines with gaps.
+    """a op b where they broadcast to ``out``, then a table of 65536 results or a ReLU; None for lines with gaps.
 
     ``sumsq``: the square of the sum, rounded in between.
     """
@@ -148,7 +131,7 @@ def operate(
     where, size = table_numbers(table)
     record = record_of(
         addresses, *array_numbers(a), *array_numbers(b), *array_numbers(out),
-        elementwise.OPERATIONS["add" if square else op], axis, where, size, relu, square,
+        elementwise.OPERATIONS["add" if square else op], axis, where, size, elementwise.LEAST[relu], square,
     )  # fmt: skip
     rate = OPERATIONS_PER_NS if table is None else LOOKUPS_PER_NS
     return _job(operate_body, record, out, axis, rate, (a, b, table, addresses))

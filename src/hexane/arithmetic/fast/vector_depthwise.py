@@ -93,14 +93,16 @@ def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) ->
             parts.append(load_lanes(builder, source, builder.add(first, ir.Constant(I64, begin)), halves, 2, mask))
         return _second(builder, parts)
 
-    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
+    def read(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
         vector = ir.VectorType(short, lanes)
         if step == 1:
-            halves = load_lanes(builder, source, i, vector, 2, mask)
-        elif lanes == 1:
-            halves = load_lanes(builder, source, builder.shl(i, ir.Constant(I64, 1)), vector, 2, None)
-        else:
-            halves = every(builder, i, lanes, mask is not None)
+            return load_lanes(builder, source, i, vector, 2, mask)
+        if lanes == 1:
+            return load_lanes(builder, source, builder.shl(i, ir.Constant(I64, 1)), vector, 2, None)
+        return every(builder, i, lanes, mask is not None)
+
+    def write(builder: ir.IRBuilder, halves: ir.Value, i: ir.Value, mask: ir.Value | None = None) -> None:
+        vector = halves.type
         bits, _ = (converted if shape.converts else decoded)(builder, halves, step=1)
         store_lanes(builder, bits, values, i, 4, None)
         magnitude = builder.and_(halves, constant(vector, 0x7FFF))
@@ -112,7 +114,7 @@ def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) ->
             before = load(builder, place, 2)
             builder.store(builder.select(builder.icmp_unsigned(sign, value, before), value, before), place).align = 2
 
-    over_line(function, n, shape, body, again=True)
+    over_line(function, n, shape, read, write)
     return function
 
 

@@ -50,13 +50,15 @@ def build_decode_columns(module: ir.Module, shape: VectorShape) -> None:
     function = ir.Function(module, ir.FunctionType(VOID, arguments), "decode_columns")
     source, n, values, exponents = function.args
 
-    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
-        halves = load_lanes(builder, source, i, ir.VectorType(ir.IntType(16), lanes), 2, mask)
+    def read(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
+        return load_lanes(builder, source, i, ir.VectorType(ir.IntType(16), lanes), 2, mask)
+
+    def write(builder: ir.IRBuilder, halves: ir.Value, i: ir.Value, mask: ir.Value | None = None) -> None:
         bits, exponent = (converted if shape.converts else decoded)(builder, halves, step=1)
         store_lanes(builder, bits, values, i, 4, mask)
-        store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, lanes)), exponents, i, 1, mask)
+        store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, halves.type.count)), exponents, i, 1, mask)
 
-    over_line(function, n, shape, body, again=True)
+    over_line(function, n, shape, read, write)
 
 
 def build_decode_rows(module: ir.Module) -> None:

@@ -120,42 +120,43 @@ def for_lanes(function: ir.Function, n: ir.Value, lanes: int, body: Callable[...
 
 
 def over_line(
-    function: ir.Function, n: ir.Value, shape: VectorShape, body: Callable[..., None], *, again: bool = False
+    function: ir.Function, n: ir.Value, shape: VectorShape, read: Callable[..., ir.Value], write: Callable[..., None]
 ) -> None:
-    """body(i, lanes) over range(n) as `for_lanes`; where the processor has masks, the rest of a line is one vector.
+    """write(read(i, lanes), i) over range(n), in vectors; ends the function. What is written may be what is read.
 
-    For that one body(i, lanes, mask=mask) is called, which goes with `load_lanes` and `store_lanes`. again: without
-    masks an element may come twice, so that the last vector ends where the line does.
+    The rest of a line is one vector: with a mask where the processor has them, which goes with `load_lanes` and
+    `store_lanes`; else one that ends where the line does, read before anything is written. Lines shorter than four
+    elements go one by one.
     """
-    if not shape.masked:
-        (_to_the_end if again else for_lanes)(function, n, shape.lanes, body)
+    builder, nothing = ir.IRBuilder(function.append_basic_block()), ir.Constant(I64, 0)
+
+    def each(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        write(builder, read(builder, i, lanes), i)
+
+    if shape.masked:
+        whole = builder.and_(n, ir.Constant(I64, -shape.lanes))
+        builder = for_range(builder, nothing, whole, shape.lanes, partial(each, lanes=shape.lanes))
+
+        def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
+            remaining = splat(builder, builder.sub(n, i), shape.lanes)
+            lane = ir.Constant(remaining.type, [ir.Constant(I64, j) for j in range(shape.lanes)])
+            mask = builder.icmp_signed("<", lane, remaining)
+            write(builder, read(builder, i, shape.lanes, mask), i, mask)
+
+        for_range(builder, whole, n, shape.lanes, rest).ret_void()
         return
-    lanes = shape.lanes
-    builder = ir.IRBuilder(function.append_basic_block())
-    whole = builder.and_(n, ir.Constant(I64, -lanes))
-    builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
-
-    def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
-        remaining = splat(builder, builder.sub(n, i), lanes)
-        lane = ir.Constant(remaining.type, [ir.Constant(I64, j) for j in range(lanes)])
-        body(builder, i, lanes, mask=builder.icmp_signed("<", lane, remaining))
-
-    for_range(builder, whole, n, lanes, rest).ret_void()
-
-
-def _to_the_end(function: ir.Function, n: ir.Value, lanes: int, body: Callable[..., None]) -> None:
-    """`over_line` with the widest vectors that fit the line, whole ones and then the last, or else one by one."""
-    builder = ir.IRBuilder(function.append_basic_block())
-    nothing = ir.Constant(I64, 0)
-    for width in sorted({lanes, 4}, reverse=True):
-        fits = builder.icmp_signed(">=", n, ir.Constant(I64, width))
-        stop = builder.select(fits, builder.and_(n, ir.Constant(I64, -width)), nothing)
-        some = builder.and_(fits, builder.icmp_signed("<", stop, n))
-        last = builder.select(some, builder.sub(n, ir.Constant(I64, width)), n)
-        builder = for_range(builder, nothing, stop, width, partial(body, lanes=width))
-        builder = for_range(builder, last, n, width, partial(body, lanes=width))
-        n = builder.select(fits, nothing, n)
-    for_range(builder, nothing, n, 1, partial(body, lanes=1)).ret_void()
+    for width in sorted({shape.lanes, 4}, reverse=True):
+        wide, narrow = function.append_basic_block(), function.append_basic_block()
+        builder.cbranch(builder.icmp_signed(">=", n, ir.Constant(I64, width)), wide, narrow)
+        builder = ir.IRBuilder(wide)
+        last = builder.sub(n, ir.Constant(I64, width))
+        end = read(builder, last, width)
+        whole = builder.and_(builder.sub(n, ir.Constant(I64, 1)), ir.Constant(I64, -width))
+        builder = for_range(builder, nothing, whole, width, partial(each, lanes=width))
+        write(builder, end, last)
+        builder.ret_void()
+        builder = ir.IRBuilder(narrow)
+    for_range(builder, nothing, n, 1, partial(each, lanes=1)).ret_void()
 
 
 def load_lanes(

@@ -1,8 +1,7 @@
 """The planar engine's operations on lines of halfwords as vector code (docs/reference/numerics.md 7.1).
 
-Products of halfwords are exact in float32. A sum is rounded to odd on its way to float32: its last bit is set where
-anything was lost. From there, adding half a step to the bit pattern and cutting rounds half away, as if from the exact
-result.
+Products of halfwords are exact in float32. A sum is cut on its way to float32, which leaves it on the same side of
+every tie. From there, adding half a step to the bit pattern and cutting rounds half away, as if from the exact result.
 """
 
 from __future__ import annotations
@@ -71,13 +70,12 @@ def _cut_sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     )
     total = builder.call(add, [x, y, TOWARDS_ZERO])
     some = builder.fcmp_ordered("one", total, constant(x.type, 0.0))  # neither zero nor NaN, which is +0
-    bits = builder.add(builder.bitcast(total, integers), constant(integers, 1 << 12))
-    value = builder.bitcast(builder.and_(bits, constant(integers, ~0x1FFF)), x.type)
+    value = builder.bitcast(_to_places(builder, builder.bitcast(total, integers)), x.type)
     return builder.call(halved, [value, TO_NEAREST, constant(shorts, 0), builder.bitcast(some, mask)])
 
 
 def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *, minus: bool) -> ir.Value:
-    """x + y or x - y, rounded; what float32 loses of it is known exactly (Knuth's two-sum)."""
+    """x + y or x - y, rounded; what float32 loses of it is known exactly (Knuth's two-sum), and so the cut sum is."""
     integers, zero = ir.VectorType(I32, x.type.count), constant(x.type, 0.0)
     if minus:
         y = builder.fsub(constant(x.type, -0.0), y)
@@ -86,14 +84,22 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *,
     near = builder.fadd(x, y)
     part = builder.fsub(near, x)
     lost = builder.fadd(builder.fsub(x, builder.fsub(near, part)), builder.fsub(y, part))
-    near = builder.select(builder.fcmp_unordered("uno", near, near), zero, near)
-    bits = builder.bitcast(near, integers)
-    inexact = builder.fcmp_ordered("one", lost, zero)  # not so where infinities made it NaN
-    inwards = builder.icmp_signed("<", builder.xor(bits, builder.bitcast(lost, integers)), constant(integers, 0))
-    magnitude = builder.and_(bits, constant(integers, MAGNITUDE))
-    truncated = builder.add(magnitude, builder.sext(builder.and_(inexact, inwards), integers))
-    odd = builder.or_(truncated, builder.zext(inexact, integers))
-    return magnitudes_to_halves(builder, odd, builder.fcmp_ordered("<", near, zero))
+    outwards = builder.fcmp_ordered("<", builder.fmul(near, lost), zero)  # not so where infinities made it NaN
+    bits = builder.add(builder.bitcast(near, integers), builder.sext(outwards, integers))
+    some = builder.fcmp_ordered("one", near, zero)  # neither zero nor NaN, which is +0
+    if not shape.converts:
+        magnitude = builder.and_(bits, constant(integers, MAGNITUDE))
+        magnitude = builder.select(some, magnitude, constant(integers, 0))
+        return magnitudes_to_halves(builder, magnitude, builder.fcmp_ordered("<", near, zero))
+    value = builder.bitcast(builder.select(some, _to_places(builder, bits), constant(integers, 0)), x.type)
+    halves = builder.fptrunc(value, ir.VectorType(HALF, x.type.count))
+    return builder.bitcast(halves, ir.VectorType(SHORT, x.type.count))
+
+
+def _to_places(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """Cut sums of halfwords, half a step away from zero, cut to a halfword's places: whole steps of subnormal ones."""
+    half_more = builder.add(bits, constant(bits.type, 1 << 12))
+    return builder.and_(half_more, constant(bits.type, ~0x1FFF))
 
 
 def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape) -> ir.Value:
@@ -123,11 +129,12 @@ NAMES = (*_OPERATIONS, *_SHIFTS)
 def build(module: ir.Module, shape: VectorShape) -> None:
     """All operations on lines of n halfwords; ``out`` may be one of the operands.
 
-    name(a, b, n, out), and for a shift and a scale name(a, shift, scale, n, out), the two as halfwords in int64.
+    name(a, b, n, out, least), and for a shift and a scale name(a, shift, scale, n, out), the two as halfwords in int64.
+    ``least``: halfwords below it as signed integers become it; of a ReLU 0, else -32768.
     """
     pointer = SHORT.as_pointer()
     for name, operation in _OPERATIONS.items():
-        function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, I64, pointer]), name)
+        function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, I64, pointer, I64]), name)
         _lines(function, shape, operation)
     for name, operation in _SHIFTS.items():
         function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64, I64, I64, pointer]), name)
@@ -135,39 +142,42 @@ def build(module: ir.Module, shape: VectorShape) -> None:
 
 
 def _lines(function: ir.Function, shape: VectorShape, operation: Operation) -> None:
-    a, b, n, out = function.args
+    a, b, n, out, least = function.args
 
-    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
+    def read(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
         x, y = (_read(builder, _load(builder, p, i, lanes, mask), shape) for p in (a, b))
-        _store(builder, operation(builder, x, y, shape), out, i, mask)
+        result = _short(builder, operation(builder, x, y, shape))
+        lowest = splat(builder, builder.trunc(least, SHORT), lanes)
+        return builder.select(builder.icmp_signed(">", result, lowest), result, lowest)
 
-    over_line(function, n, shape, body)
+    over_line(function, n, shape, read, partial(_store, out=out))
 
 
 def _shifted_lines(function: ir.Function, shape: VectorShape, operation: Operation) -> None:
     a, shift, scale, n, out = function.args
 
-    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
-        halves = ir.VectorType(SHORT, lanes)
+    def read(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
         by, factor = (
             _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape) for value in (shift, scale)
         )
         x = _read(builder, _load(builder, a, i, lanes, mask), shape)
-        shifted = operation(builder, x, by, shape)
-        again = _read(builder, _short(builder, shifted, halves), shape)
-        _store(builder, _product(builder, again, factor, shape), out, i, mask)
+        again = _read(builder, _short(builder, operation(builder, x, by, shape)), shape)
+        return _short(builder, _product(builder, again, factor, shape))
 
-    over_line(function, n, shape, body)
+    over_line(function, n, shape, read, partial(_store, out=out))
 
 
 def _load(builder: ir.IRBuilder, pointer: ir.Value, i: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
     return load_lanes(builder, pointer, i, ir.VectorType(SHORT, lanes), 2, mask)
 
 
-def _store(builder: ir.IRBuilder, code: ir.Value, out: ir.Value, i: ir.Value, mask: ir.Value | None) -> None:
-    store_lanes(builder, _short(builder, code, ir.VectorType(SHORT, code.type.count)), out, i, 2, mask)
+def _store(
+    builder: ir.IRBuilder, halves: ir.Value, i: ir.Value, mask: ir.Value | None = None, *, out: ir.Value
+) -> None:
+    store_lanes(builder, halves, out, i, 2, mask)
 
 
-def _short(builder: ir.IRBuilder, code: ir.Value, halves: ir.VectorType) -> ir.Value:
+def _short(builder: ir.IRBuilder, code: ir.Value) -> ir.Value:
     """Halfwords in int32 lanes as such; they may be so already."""
+    halves = ir.VectorType(SHORT, code.type.count)
     return code if code.type == halves else builder.trunc(code, halves)
