@@ -219,12 +219,12 @@ def copy_bytes(typing, target, source, n):
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-def _element(kind: Any, llvm_type: ir.Type, *, write: bool) -> Any:
+def _element(kind: Any, llvm_type: ir.Type, *, write: bool, align: int | None = None) -> Any:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         place = builder.inttoptr(arguments[0], llvm_type.as_pointer())
         if not write:
-            return builder.load(place)
-        builder.store(arguments[1], place)
+            return builder.load(place, align=align)
+        builder.store(arguments[1], place, align=align)
         return context.get_dummy_value()
 
     return (types.void(types.int64, kind) if write else kind(types.int64)), generate
@@ -292,8 +292,14 @@ def put_int(typing, address, value):
 
 @intrinsic
 def long_at(typing, address):
-    """The int64 at an address."""
-    return _element(types.int64, ir.IntType(64), write=False)
+    """The int64 at an address, at which a halfword may begin."""
+    return _element(types.int64, ir.IntType(64), write=False, align=2)
+
+
+@intrinsic
+def put_long(typing, address, value):
+    """An int64 to an address, at which a halfword may begin."""
+    return _element(types.int64, ir.IntType(64), write=True, align=2)
 
 
 def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:

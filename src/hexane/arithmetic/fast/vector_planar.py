@@ -51,12 +51,25 @@ def _read(builder: ir.IRBuilder, halves: ir.Value, shape: VectorShape) -> ir.Val
     return builder.bitcast(bits, singles)
 
 
-def _exact(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """An exact result in float32, rounded; NaN (0 times infinity) is +0."""
+def _exact(builder: ir.IRBuilder, value: ir.Value, shape: VectorShape) -> ir.Value:
+    """An exact result in float32, of 22 bits at most, rounded; NaN (0 times infinity) is +0.
+
+    A result that is a tie, made larger by one or two of the steps that it does not use, is none and lies beyond it.
+    """
     integers, zero = ir.VectorType(I32, value.type.count), constant(value.type, 0.0)
     value = builder.select(builder.fcmp_unordered("uno", value, value), zero, value)
+    if shape.converts:
+        halves = _converted(builder, builder.fmul(value, constant(value.type, 1 + 2.0**-23)))
+        minus_zero = builder.icmp_signed("==", halves, constant(halves.type, -0x8000))
+        return builder.select(minus_zero, constant(halves.type, 0), halves)
     bits = builder.and_(builder.bitcast(value, integers), constant(integers, MAGNITUDE))
     return magnitudes_to_halves(builder, bits, builder.fcmp_ordered("<", value, zero))
+
+
+def _converted(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """float32 that is no tie to halfwords, by the processor."""
+    lanes = value.type.count
+    return builder.bitcast(builder.fptrunc(value, ir.VectorType(HALF, lanes)), ir.VectorType(SHORT, lanes))
 
 
 def _cut_sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -92,8 +105,7 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *,
         magnitude = builder.select(some, magnitude, constant(integers, 0))
         return magnitudes_to_halves(builder, magnitude, builder.fcmp_ordered("<", near, zero))
     value = builder.bitcast(builder.select(some, _to_places(builder, bits), constant(integers, 0)), x.type)
-    halves = builder.fptrunc(value, ir.VectorType(HALF, x.type.count))
-    return builder.bitcast(halves, ir.VectorType(SHORT, x.type.count))
+    return _converted(builder, value)
 
 
 def _to_places(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
@@ -103,11 +115,11 @@ def _to_places(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 
 
 def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape) -> ir.Value:
-    return _exact(builder, builder.fmul(x, y))
+    return _exact(builder, builder.fmul(x, y), shape)
 
 
 def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *, sign: str) -> ir.Value:
-    return _exact(builder, builder.select(builder.fcmp_ordered(sign, x, y), x, y))
+    return _exact(builder, builder.select(builder.fcmp_ordered(sign, x, y), x, y), shape)
 
 
 _OPERATIONS: dict[str, Operation] = {
