@@ -89,9 +89,9 @@ def call_planar(typing, address, a, b, n, out, least):
 
 
 @intrinsic
-def call_shift(typing, address, a, shift, scale, n, out):
-    """A planar shift and scale of a line."""
-    return _call(types.void, 5)
+def call_shift(typing, address, a, shift_scale, n, out):
+    """A planar shift and scale of a line, the two halfwords as one number, the shift in its low bits."""
+    return _call(types.void, 4)
 
 
 @intrinsic

@@ -36,7 +36,7 @@ OPERATIONS = {
     "min": PLANAR_MINIMUM,
 }
 
-LEAST = (-32768, 0)
+LEAST = (-0x8000, 0)
 """The least halfword as a signed integer, by whether a ReLU follows."""
 
 NO_TABLE = np.empty(0, np.uint16)
@@ -137,14 +137,15 @@ def _shift(operation, a, shift, scale, out):
             for c in range(out.shape[2]):
                 s = np.int64(shift[0 if shift.shape[0] == 1 else g, 0, 0 if shift.shape[2] == 1 else c, 0, 0])
                 f = np.int64(scale[0 if scale.shape[0] == 1 else g, 0, 0 if scale.shape[2] == 1 else c, 0, 0])
+                both = s | f << 16
                 plane = a.ctypes.data + g * step[0] + d * step[1] + c * step[2]
                 place = out.ctypes.data + g * to[0] + d * to[1] + c * to[2]
                 if whole:
-                    call_shift(operation, plane, s, f, height * width, place)
+                    call_shift(operation, plane, both, height * width, place)
                     continue
                 for h in range(height):
                     line = _line(plane + h * step[3], step[4], width, room, 0)
-                    call_shift(operation, line, s, f, width, place + h * to[3])
+                    call_shift(operation, line, both, width, place + h * to[3])
 
 
 @compiled(types.void(_LINE, _LINE, types.uint16[::1]))

@@ -141,15 +141,15 @@ NAMES = (*_OPERATIONS, *_SHIFTS)
 def build(module: ir.Module, shape: VectorShape) -> None:
     """All operations on lines of n halfwords; ``out`` may be one of the operands.
 
-    name(a, b, n, out, least), and for a shift and a scale name(a, shift, scale, n, out), the two as halfwords in int64.
-    ``least``: halfwords below it as signed integers become it; of a ReLU 0, else -32768.
+    name(a, b, n, out, least), and name(a, shift + (scale << 16), n, out). ``least``: halfwords below it as signed
+    integers become it; of a ReLU 0, else that of -0.
     """
     pointer = SHORT.as_pointer()
     for name, operation in _OPERATIONS.items():
         function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, I64, pointer, I64]), name)
         _lines(function, shape, operation)
     for name, operation in _SHIFTS.items():
-        function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64, I64, I64, pointer]), name)
+        function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64, I64, pointer]), name)
         _shifted_lines(function, shape, operation)
 
 
@@ -166,11 +166,12 @@ def _lines(function: ir.Function, shape: VectorShape, operation: Operation) -> N
 
 
 def _shifted_lines(function: ir.Function, shape: VectorShape, operation: Operation) -> None:
-    a, shift, scale, n, out = function.args
+    a, shift_scale, n, out = function.args
 
     def read(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> ir.Value:
         by, factor = (
-            _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape) for value in (shift, scale)
+            _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape)
+            for value in (shift_scale, builder.lshr(shift_scale, ir.Constant(I64, 16)))
         )
         x = _read(builder, _load(builder, a, i, lanes, mask), shape)
         again = _read(builder, _short(builder, operation(builder, x, by, shape)), shape)
