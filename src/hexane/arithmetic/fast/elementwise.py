@@ -36,7 +36,7 @@ OPERATIONS = {
     "min": PLANAR_MINIMUM,
 }
 
-LEAST = (-0x8000, 0)
+LEAST = (int(np.iinfo(np.int16).min), 0)
 """The least halfword as a signed integer, by whether a ReLU follows."""
 
 NO_TABLE = np.empty(0, np.uint16)

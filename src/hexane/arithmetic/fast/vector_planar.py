@@ -60,7 +60,7 @@ def _exact(builder: ir.IRBuilder, value: ir.Value, shape: VectorShape) -> ir.Val
     value = builder.select(builder.fcmp_unordered("uno", value, value), zero, value)
     if shape.converts:
         halves = _converted(builder, builder.fmul(value, constant(value.type, 1 + 2.0**-23)))
-        minus_zero = builder.icmp_signed("==", halves, constant(halves.type, -0x8000))
+        minus_zero = builder.icmp_signed("==", halves, constant(halves.type, -1 << 15))
         return builder.select(minus_zero, constant(halves.type, 0), halves)
     bits = builder.and_(builder.bitcast(value, integers), constant(integers, MAGNITUDE))
     return magnitudes_to_halves(builder, bits, builder.fcmp_ordered("<", value, zero))
