@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hexane
 from hexane.codegen.recipes import blocks as cut
 from hexane.codegen.recipes.blocks import StreamHeads
 from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph import GraphBuilder
 
 KERNEL_BYTES_PER_CORE = 64 << 10
 
@@ -68,3 +71,23 @@ def test_a_channel_that_no_core_holds(cout: int) -> None:
     with pytest.raises(UnsupportedError, match="a core holds 65536") as caught:
         channel_blocks(cout, 40000, **PLAIN)
     assert caught.value.code == Reason.MEMORY
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize(
+    ("cin", "cout", "kernel", "stride", "size"),
+    [(256, 256, 3, 2, 56), (512, 1024, 1, 2, 56), (64, 512, 5, 2, 64), (256, 512, 1, 1, 28)],
+)
+def test_kernels_of_tasks_fit_a_core_and_are_no_more_than_they_have_to(
+    cin: int, cout: int, kernel: int, stride: int, size: int, chip: str
+) -> None:
+    """Also where a stride makes the stream a sparse one, whose masks take memory beside the values."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    weight = rng.choice([-1, 1], (cout, cin, kernel, kernel)).astype(np.float16)
+    x = b.input("x", (1, cin, size, size), "fp16")
+    b.output(b.conv(x=x, weight=weight, strides=[stride, stride], pad_type="same", name="y"))
+    (segment,) = hexane.compile(b.graph, chip=chip).segments
+    sizes = [max(plan.kernel.sizes) for plan in segment.plans]
+    assert max(sizes) <= KERNEL_BYTES_PER_CORE
+    assert len(sizes) == -(-sum(sizes) // KERNEL_BYTES_PER_CORE)
