@@ -427,6 +427,24 @@ def test_where_no_address_is_left_a_tensor_leaves_that_lives_then():
     assert traffic(program).moved < 0.58 * traffic(plain).moved
 
 
+def test_a_tensor_that_leaves_l2_between_its_readers_is_brought_back_once():
+    """Two of its three readers find it there, and the last one brings it, where no address is left for a whole stay."""
+    rng = np.random.default_rng(9)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 144, 28, 28), "fp16")
+    wide = builder.concat(values=(pointwise(builder, rng, x, 432), x), axis=1)
+    small = pointwise(builder, rng, x, 72)
+    twice = builder.relu(x=small)
+    wide = builder.max_pool(x=wide, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")
+    left, narrow = builder.add(x=small, y=twice), pointwise(builder, rng, wide, 72)
+    last = builder.concat(values=(twice, twice), axis=1)
+    total = builder.add(x=pointwise(builder, rng, narrow, 432), y=pointwise(builder, rng, left, 432))
+    builder.output(builder.add(x=total, y=pointwise(builder, rng, last, 432), name="y"))
+    rows = []
+    compile_for(builder.graph, replace(context_of("M1", "apple"), on_spills=rows.extend), "apple")
+    assert sorted((row.written, row.read) for row in rows) == [(2 * c * 28 * 28,) * 2 for c in (144, 576)]
+
+
 def test_bands_are_not_cut_where_everything_fits():
     graph, x = chain()
     (plans,) = engine_plans(check(graph, x, Policy()))
