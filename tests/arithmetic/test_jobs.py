@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from numba import njit
 
 from hexane.arithmetic import convolution, elementwise, function_table
 from hexane.arithmetic.elementwise import whole_function
-from hexane.arithmetic.fast import jobs, matrix, planar_job, windows_job
+from hexane.arithmetic.fast import jobs, matrix, planar_job, product_record, windows_job
 from hexane.arithmetic.plain_convolution import WindowPlaces
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.arithmetic.reduction import reduce
@@ -263,3 +264,30 @@ def test_weights_that_are_read_in_every_run(pieces, groups, kernel, size, wild):
         span.run()
         wanted = convolution.prepare(x.shape[1:], weights, **options, exact=True)(x)
         np.testing.assert_array_equal(out.reshape(wanted.shape), wanted.view(np.uint16))
+
+
+@njit
+def _places(numbers):
+    return product_record._places(numbers, np.int64(0), np.int64(100))
+
+
+@pytest.mark.parametrize("tile", [(6, 16, 1, 1), (4, 8, 5, 7), (12, 32, 2, 3), (6, 24, 16, 4)])
+def test_parts_of_a_thread_s_memory_do_not_meet(tile):
+    """Each has room for what is written there of a block of panels: by cell, by tile, by panel, by term of a pass."""
+    record, depth = product_record, product_record.DEPTH
+    numbers = np.zeros(len(record.ProductRecord._fields), np.int64)
+    numbers[[record.TILE_ROWS, record.TILE_COLUMNS, record.TILE_PANELS, record.TILE_ACROSS]] = tile
+    at = _places(numbers)
+    names = at._fields[at._fields.index("sums") :]
+    room = dict(zip(names, np.diff([getattr(at, name) for name in names]).tolist()))
+    rows, columns, panels, across = tile
+    needed = {
+        "sums": 4 * rows * columns * panels * across, "met": 4 * rows * columns * panels * across,
+        "bounds": 8 * panels * across, "starts": 4 * rows * columns * panels, "halves": 2 * rows * columns,
+        "have_limits": panels, "limits": 4 * rows * panels * depth, "wide_rows": 8 * rows * depth,
+        "wide_limits": 8 * rows * depth, "wide_columns": 8 * columns * depth, "packed": 4 * columns * depth,
+        "packed_norms": 4 * depth // record.SEGMENT, "every": 4 * depth, "least": depth, "plain": 4 * depth,
+        "tested": 4 * depth,
+    }  # fmt: skip
+    assert room.keys() == needed.keys()
+    assert not {name: (room[name], size) for name, size in needed.items() if room[name] < size}
