@@ -74,6 +74,17 @@ def test_products(code, m, k, n, seed, x_kind, w_kind, bias, scale, relu):
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("k", [64, 300])
+def test_products_whose_rows_and_columns_drop_terms_from_different_sizes_on(code, k):
+    """Many panels in one block, each with thresholds of its own."""
+    rng = np.random.default_rng(k)
+    x = (rng.standard_normal((80, k)) * 2.0 ** -(np.arange(80) % 16)[:, None]).astype(np.float16)
+    w = (rng.standard_normal((k, 80)) * 2.0 ** -(4 + np.arange(80) % 12)).astype(np.float16)
+    plain = arithmetic.mac(x, w, exact=True)
+    assert same(fast_mac.mac(x, w, np.zeros(80, np.float16), 1.0, None, kernels(code)), plain)
+
+
+@pytest.mark.parametrize("code", CODES)
 def test_every_single_product_of_hostile_operands(code):
     x = HOSTILE[:, None].view(np.float16)
     w = HOSTILE[None, :].view(np.float16)
