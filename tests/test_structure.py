@@ -99,7 +99,7 @@ MOST = {
     "docstrings that are questions": 0,
     "constants of one name and value in several files": 22,
     "divisions that round up, written out": 14,
-    "numbers of the hardware outside chips and isa": 95,
+    "numbers of the hardware outside chips and isa": 94,
     "functions of more than 6 parameters": 122,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""

@@ -316,6 +316,12 @@ def bits_float(typing, value):
 
 
 @intrinsic
+def float_bits(typing, value):
+    """The bit pattern of a float32 as int32."""
+    return _bitcast(types.float32, types.int32, ir.IntType(32))
+
+
+@intrinsic
 def double_bits(typing, value):
     """The int64 bit pattern of a float64."""
     return _bitcast(types.float64, types.int64, ir.IntType(64))

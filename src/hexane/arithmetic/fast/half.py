@@ -22,14 +22,20 @@ def half_away(v):
 
 
 @compiled()
-def planar_double(h):
+def planar_single(h):
     """A halfword as the planar engine reads it: NaN is +infinity."""
     magnitude = np.int32(h & 0x7FFF)
-    small = np.float64(magnitude) * 2.0**-24
-    normal = np.float64(bits_float(np.int32((magnitude << 13) + (112 << 23))))
-    value = small if magnitude < np.int32(1024) else (normal if magnitude < np.int32(0x7C00) else np.inf)
+    small = np.float32(magnitude) * np.float32(2.0**-24)
+    normal = bits_float(np.int32((magnitude << 13) + (112 << 23)))
+    value = small if magnitude < np.int32(1024) else (normal if magnitude < np.int32(0x7C00) else np.float32(np.inf))
     negative = (h & 0x8000) != 0 and magnitude <= np.int32(0x7C00)
     return -value if negative else value
+
+
+@compiled()
+def planar_double(h):
+    """`planar_single` as float64."""
+    return np.float64(planar_single(h))
 
 
 @compiled()
