@@ -85,6 +85,17 @@ def test_errors_for_programs(command: list[str], code: str, said: str, tmp_path:
     assert set(found) == {"code", "message", "where", "hint"}
 
 
+@pytest.mark.parametrize("command", ["info", "disasm", "kernels"])
+def test_a_network_where_a_program_is_asked_for_is_told_where_it_belongs(command: str, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 8), "fp16")), name="y")
+    b.graph.save(tmp_path / "n.mil")
+    (tmp_path / "n.mlpackage").mkdir()
+    for name in ("n.mil", "n.mlpackage"):
+        done = _run(command, name, folder=tmp_path)
+        assert done.returncode == 2 and name in done.stderr and "networks are for hexane run" in done.stderr
+
+
 def test_asm_writes_nothing_that_no_engine_could_read(tmp_path: Path) -> None:
     done = _run("asm", "/dev/stdin" if os.name != "nt" else "-", "-o", "p.hwx", folder=tmp_path, given="task t0")
     assert done.returncode == 2 and not (tmp_path / "p.hwx").exists()

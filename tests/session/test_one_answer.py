@@ -102,3 +102,13 @@ def test_constants_beyond_fp16_are_said(number, warns, recwarn):
     (row,) = hexane.check(b.graph, "M1").rows
     assert row.place == "engine" and f"{number:g}" in row.keeps_to and "65504" in row.keeps_to
     assert hexane.check(b.graph, "M4", as_="apple").fits is False
+
+
+def test_a_row_of_an_updated_state_gives_reasons_of_its_own_op():
+    b = GraphBuilder()
+    state = b.state("kept", (1, 32), "fp16")
+    b.write_state(input=state, data=b.add(x=b.read_state(input=state), y=b.input("x", (1, 32), "fp16")))
+    b.output(b.relu(x=b.read_state(input=state, name="updated"), name="y"))
+    rows = {row.name: row for row in hexane.check(b.graph, "M1", as_="apple").rows}
+    assert rows["updated"].op == "coreml_update_state"
+    assert rows["updated"].reason.startswith("M1 has coreml_update_state")

@@ -15,6 +15,9 @@ CHECKED_GENERATIONS = ("h13", "h14")
 """Generations whose streams are known so well that one that does not decode is broken."""
 
 
+OF_NETWORKS = "hexane opens engine programs here; networks are for hexane run, hexane check and hexane.load"
+
+
 def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, *, lenient: bool = False) -> Image:
     """An engine program from a path or from bytes, ``.hwx`` or ``.anec``; the content decides which it is.
 
@@ -32,6 +35,8 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"an engine program is opened from a path or from bytes, not from {type(source).__name__}")
     path = Path(source)
+    if path.is_dir():
+        raise FormatError("is a folder, no engine program", where=str(path), hint=OF_NETWORKS)
     data = read_bytes(path)
     try:
         return _image(data, lenient, str(path))
@@ -48,7 +53,7 @@ def _image(data: bytes, lenient: bool, origin: str | None = None) -> Image:
         raise FormatError(
             f"neither an .hwx nor an .anec file; it begins with {data[:8].hex() or 'nothing'}",
             offset=0,
-            hint="hexane opens engine programs here; networks are for hexane.load",
+            hint=OF_NETWORKS,
         )
     contents = image.contents  # what the parts say must make sense before anyone relies on it
     if not lenient and contents.text and contents.generation in CHECKED_GENERATIONS:

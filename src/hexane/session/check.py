@@ -56,6 +56,8 @@ KEEPS_TO = {
 """For which numbers an op is right, where its result would fit fp16 and its squares do not."""
 
 
+UPDATE = "coreml_update_state"
+"""One op of coremltools, of which the graph makes a write and a read."""
 IDLE = OpPlacement(ENGINE, "nothing is left of it: what takes its result takes its operand", Evidence.APPLE)
 
 
@@ -287,7 +289,7 @@ def _report(
         if ENGINE in (row.apple, row.hexane):
             row = replace(row, keeps_to=_keeps_to(op, row.hexane == ENGINE))
         if op in updates:
-            row = replace(row, op="coreml_update_state")
+            row = replace(row, op=UPDATE, reason=row.reason.replace(op.type, UPDATE))
         node, kind = nodes.get(name, (op.name if op.name != name else "", ""))
         row = replace(row, remarks=remarks_by_op.get(op, ()), node=node or "", node_type=kind)
         if row.advice and kind in INTEGER_SUMS:
