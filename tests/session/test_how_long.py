@@ -101,5 +101,20 @@ def test_a_time_that_nobody_knows_is_no_zero(tmp_path: Path) -> None:
     b = GraphBuilder()
     b.output(b.cast(x=b.input("x", (1, 8, 4, 4), "fp32"), dtype="fp16"))
     (both,) = command("estimate", saved(b.graph, tmp_path), "--json")["how_long"]
-    assert "writes takes a time of the host that is not known; Apple's" in both["answer"]
+    assert "writes takes a time that is not known, on the host alone; Apple's" in both["answer"]
     assert "about 0 us" not in both["answer"] and "with 1 launch" in both["answer"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((70000, 2), "M1: nothing of it runs on the engine; the host takes about "),
+        ((1, 2) * 4, "; Apple's compiler would leave it to the host: a time that is not known"),
+    ],
+)
+def test_what_only_hosts_take_is_a_sentence(shape: tuple[int, ...], said: str, tmp_path: Path) -> None:
+    """A batch beyond every engine's; eight axes, which hexane folds and Apple's compiler refuses."""
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", shape, "fp16")))
+    (both,) = command("estimate", saved(b.graph, tmp_path), "--json")["how_long"]
+    assert said in both["answer"]

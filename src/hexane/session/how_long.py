@@ -38,12 +38,14 @@ class HowLong:
         """Number to believe, in one sentence."""
         if not self.network.parts.launches and (self.program is None or not self.program.parts.launches):
             us = self.network.latency_us
-            takes = f"takes about {us:.0f} us" if us >= LEAST_US else "takes is not known"
-            return f"{self.network.chip}: nothing of it runs on the engine; what the host {takes}"
-        reach = f"Apple's compiler would reach {_takes(self.network)}"
+            host = f"the host takes about {us:.0f} us" if us >= LEAST_US else "what the host takes is not known"
+            return f"{self.network.chip}: nothing of it runs on the engine; {host}"
+        reaches = "reach" if self.network.parts.launches else "leave it to the host:"
+        reach = f"Apple's compiler would {reaches} {_takes(self.network)}"
         if self.program is None:
             return f"{self.network.chip}: {reach}; of hexane's own program nothing is known: {self.missing}"
         takes = f"the program that hexane writes takes {_takes(self.program)}"
+        takes += "" if self.program.parts.launches else ", on the host alone"
         return f"{self.network.chip}: {takes}; {reach}{self.why}"
 
     @property
@@ -67,7 +69,7 @@ class HowLong:
 def _takes(one: Estimate) -> str:
     launches = one.parts.launches
     if not launches and one.latency_us < LEAST_US:
-        return "a time of the host that is not known"
+        return "a time that is not known"
     return f"about {one.latency_us:.0f} us with {counted(launches, 'launch', 'launches')}"
 
 
