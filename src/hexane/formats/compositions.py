@@ -14,7 +14,7 @@ import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.operands import Folder, Operand, transposed, type_of
-from hexane.graph.types import FLOATS
+from hexane.graph.types import FLOATS, TensorType
 
 MIL_FLOATS = ("fp16", "fp32")
 """Element types that MIL's layers take."""
@@ -118,9 +118,14 @@ class Composer:
         """
         old, shape = type_of(operand).shape, tuple(int(extent) for extent in shape)
         aligned = (1,) * (len(shape) - len(old)) + tuple(old)
-        if len(aligned) != len(shape) or any(have not in (1, want) for have, want in zip(aligned, shape)):
+        if (
+            len(aligned) != len(shape)
+            or min(shape, default=0) < 0
+            or any(have not in (1, want) for have, want in zip(aligned, shape))
+        ):
             raise GraphError(f"{old} does not broadcast to {shape}")
         if isinstance(operand, np.ndarray):
+            TensorType(type_of(operand).dtype, shape)  # refuses more elements than a tensor may have
             return np.broadcast_to(operand, shape)
         if 0 in shape:
             return np.zeros(shape, type_of(operand).carrier)

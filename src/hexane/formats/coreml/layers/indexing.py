@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.compositions import axis_in
 from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.coreml.layers.registry import layer
 from hexane.formats.operands import Operand
 from hexane.graph import Value
+from hexane.graph.types import TensorType
 
 _MODES = ("update", "add", "sub", "mul", "div", "max", "min")
 
@@ -23,6 +26,13 @@ def _known(c: LayerContext, index: int, what: str) -> np.ndarray:
             raise UnsupportedError(f"{what} that is computed at run time")
         operand = operand.data
     return np.asarray(operand).reshape(-1)
+
+
+def _number(c: LayerContext, index: int, what: str) -> float:
+    numbers = _known(c, index, what)
+    if numbers.size != 1:
+        raise GraphError(f"{what} of {numbers.size} numbers")
+    return float(numbers[0])
 
 
 def _indices(c: LayerContext, index: int) -> Operand:
@@ -52,10 +62,18 @@ def argsort(c: LayerContext) -> Operand:
     return c.cast(c.ops.argsort(x=c[0], axis=int(p.axis), ascending=not p.descending), "fp32")
 
 
+@layer("topK")
+def topk(c: LayerContext) -> Any:
+    p = c.params
+    k = int(p.K) if len(c) < 2 else int(_number(c, 1, "a number of elements"))
+    values, indices = c.ops.topk(x=c[0], k=k, axis=int(p.axis), ascending=bool(p.useBottomK))
+    return values, c.cast(indices, "fp32")
+
+
 @layer("oneHot")
 def one_hot(c: LayerContext) -> Operand:
     p = c.params
-    size = int(p.oneHotVectorSize) if len(c) < 2 else int(_known(c, 1, "a size")[0])
+    size = int(p.oneHotVectorSize) if len(c) < 2 else int(_number(c, 1, "a size"))
     return c.ops.one_hot(
         indices=_indices(c, 0),
         one_hot_vector_size=size,
@@ -88,11 +106,12 @@ def range_(c: LayerContext) -> Operand:
     if c.kind == "rangeStatic":
         end, start, step = p.endValue, p.startValue, p.stepSizeValue
     else:
-        numbers = [float(_known(c, index, "a range")[0]) for index in range(len(c))]
+        numbers = [_number(c, index, "a range") for index in range(max(len(c), 1))]
         more = [float(p.startValue), float(p.stepSizeValue)][len(numbers) - 1 :]
         end, start, step = [*numbers, *more][:3]
     if not step:
         raise GraphError("a range with steps of 0")
+    TensorType("fp32", (max(0, ceil((end - start) / step)),))  # refuses more elements than a tensor may have
     return np.arange(start, end, step, dtype=np.float64).astype(np.float32)
 
 
@@ -113,7 +132,7 @@ def broadcast_to(c: LayerContext) -> Operand:
 
 @layer("fillLike", "fillDynamic")
 def fill(c: LayerContext) -> Operand:
-    return np.full(_shape(c, 0, "fillLike"), c.params.value, np.float32)
+    return c.broadcast(np.array(c.params.value, np.float32), _shape(c, 0, "fillLike"))
 
 
 @layer("slidingWindows")
@@ -124,8 +143,9 @@ def windows(c: LayerContext) -> Operand:
 
 @layer("sliceBySize")
 def slice_by_size(c: LayerContext) -> Operand:
-    axis, begin, size = int(c.params.axis), [0] * c.rank(c[0]), list(c.shape(c[0]))
-    begin[axis], size[axis] = int(_known(c, 1, "a start")[0]), int(c.params.size)
+    begin, size = [0] * c.rank(c[0]), list(c.shape(c[0]))
+    axis = axis_in(int(c.params.axis), len(size))
+    begin[axis], size[axis] = int(_number(c, 1, "a start")), int(c.params.size)
     return c.ops.slice_by_size(x=c[0], begin=begin, size=size)
 
 

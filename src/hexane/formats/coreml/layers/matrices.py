@@ -80,6 +80,8 @@ def mvn(c: LayerContext) -> Operand:
 def layer_normalization(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     span = tuple(int(n) for n in p.normalizedShape)
+    if not 0 < len(span) <= c.rank(x):
+        raise GraphError(f"a normalised shape of {len(span)} axes in a tensor of {c.rank(x)}")
     axes = range(c.rank(x) - len(span), c.rank(x))
     return c.ops.layer_norm(x=x, axes=axes, gamma=c.weight(p.gamma, span), beta=c.weight(p.beta, span), epsilon=p.eps)
 
@@ -117,6 +119,7 @@ def reduce_nd(c: LayerContext) -> Operand:
 
 @layer("argMax", "argMin")
 def arg_extreme(c: LayerContext) -> Operand:
-    p = c.params
+    """An input of one axis keeps it."""
+    p, keep = c.params, c.rank(c[0]) == 1 or not c.params.removeDim
     op = "reduce_argmax" if c.kind == "argMax" else "reduce_argmin"
-    return c.cast(c.ops.op(op, x=c[0], axis=int(p.axis), keep_dims=not p.removeDim), "fp32")
+    return c.cast(c.ops.op(op, x=c[0], axis=int(p.axis), keep_dims=keep), "fp32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hexane.errors import GraphError
 from hexane.formats.coreml.layers.context import LayerContext
 
 LAYERS: dict[str, Callable[[LayerContext], Any]] = {}
@@ -23,4 +24,7 @@ def layer(*kinds: str) -> Callable[[Callable[[LayerContext], Any]], Callable[[La
 
 def borders(amounts: Any) -> list[tuple[int, int]]:
     """(start, end) of rows and columns; zeros where a layer names none."""
-    return [(int(pair.startEdgeSize), int(pair.endEdgeSize)) for pair in amounts.borderAmounts] or [(0, 0), (0, 0)]
+    pairs = [(int(pair.startEdgeSize), int(pair.endEdgeSize)) for pair in amounts.borderAmounts] or [(0, 0), (0, 0)]
+    if len(pairs) != 2:
+        raise GraphError(f"{len(pairs)} borders, rows and columns are two")
+    return pairs

@@ -91,6 +91,8 @@ def upsample(c: LayerContext) -> Operand:
 def resize_bilinear(c: LayerContext) -> Operand:
     p = c.params
     modes = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS")
-    size = [int(n) for n in p.targetSize]
+    size = [int(n) for n in p.targetSize] or [1, 1]
+    if len(size) != 2:
+        raise GraphError(f"a target size of {len(size)} numbers, height and width are two")
     mode = modes[p.mode.samplingMethod]
     return c.ops.resize_bilinear(x=c[0], target_size_height=size[0], target_size_width=size[1], sampling_mode=mode)

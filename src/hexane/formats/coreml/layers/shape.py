@@ -15,9 +15,9 @@ from hexane.formats.operands import Operand
 
 @layer("loadConstant")
 def load_constant(c: LayerContext) -> Operand:
+    """[1, 1, channels, height, width] where networks have the ranks that they say."""
     shape = tuple(int(n) for n in c.params.shape)
-    values = c.weight(c.params.data, shape)
-    return values if c.exact else values.reshape(1, *shape)
+    return c.weight(c.params.data, shape).reshape((1, 1, *shape) if c.exact else (1, *shape))
 
 
 @layer("loadConstantND")
@@ -130,8 +130,10 @@ def crop(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
     height, width = c.shape(x)[-2:]
     if len(c) > 1:
-        size = c.shape(c[1])[-2:]
-        top, left = (int(n) for n in p.offset) if p.offset else (0, 0)
+        size, offset = c.shape(c[1])[-2:], [int(n) for n in p.offset] or [0, 0]
+        if len(size) != 2 or len(offset) != 2:
+            raise GraphError(f"{len(offset)} offsets and {len(size)} extents, height and width are two")
+        top, left = offset
         rows, columns = (top, height - top - size[0]), (left, width - left - size[1])
     else:
         rows, columns = borders(p.cropAmounts)
@@ -174,18 +176,9 @@ def broadcast_to(c: LayerContext) -> Operand:
 
 @layer("fillStatic")
 def fill_static(c: LayerContext) -> Operand:
-    return np.broadcast_to(np.float32(c.params.value), tuple(int(n) for n in c.params.targetShape))
+    return c.broadcast(np.array(c.params.value, np.float32), c.params.targetShape)
 
 
 @layer("gather")
 def gather(c: LayerContext) -> Operand:
     return c.ops.gather(x=c[0], indices=c.cast(c[1], "int32"), axis=int(c.params.axis))
-
-
-@layer("topK")
-def topk(c: LayerContext) -> Any:
-    p = c.params
-    if len(c) > 1:
-        raise UnsupportedError("a number of elements that is computed at run time")
-    values, indices = c.ops.topk(x=c[0], k=int(p.K), axis=int(p.axis), ascending=bool(p.useBottomK))
-    return values, c.cast(indices, "fp32")
