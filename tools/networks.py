@@ -83,6 +83,8 @@ class Row:
     same_bits: bool = False
     model_us: float = 0.0
     """Time of the graph, as the calibrated model sees it compiled by Apple, without calls."""
+    bound_us: float = 0.0
+    """What the engine cannot be below: all arithmetic at its peak, or all compulsory bytes at the memory's peak."""
     model_host_us: float = 0.0
     """The part of it in which Core ML computes on the processor what Apple's compiler refuses."""
     speeds: dict[str, Speed] = field(default_factory=dict)
@@ -137,8 +139,10 @@ def speed_of(program: Any) -> Speed:
 
 def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     """Times and traffic of the network, compiled in both dialects; ``every``: and without each transformation."""
-    parts = hexane.estimate(graph).parts
+    estimated = hexane.estimate(graph)
+    parts = estimated.parts
     row.model_us, row.model_host_us = parts.engine_us + parts.host_us, parts.host_us
+    row.bound_us = estimated.bound_us
     for name, options in ways().items():
         if name not in row.speeds and (name in ("apple", "default") or every):
             found: list[Spill] = []
@@ -184,7 +188,7 @@ def times_line(row: Row) -> str:
     before, after = row.speeds["apple"], row.speeds["default"]
     l2_bytes = chips.get("M1").generation.l2_bytes
     return (
-        f"| {row.name} | {model_text(row)} | {before.engine_us:.0f} us, {before.tasks} tasks "
+        f"| {row.name} | {model_text(row)} | {row.bound_us:.0f} us | {before.engine_us:.0f} us, {before.tasks} tasks "
         f"| {after.engine_us:.0f} us, {after.tasks} tasks | {before.engine_us / row.model_us:.2f} to "
         f"**{after.engine_us / row.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
         f"| {100 * after.traffic.l2_end / l2_bytes:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
@@ -286,11 +290,12 @@ SPEED_HEAD = """
 ## Predicted time, traffic and evidence
 
 *Model* is the time that the calibrated model predicts of the network as Apple compiles it (`hexane.estimate` of the
-graph, M1), without calls, and with what Core ML computes on the processor where Apple's compiler refuses an op; *apple*
-and *default* are the two dialects of hexane's compiler, timed task by task, with their segments on the host
-([transformations](transformations.md)). *Moved / least* is the bytes that tasks move to and from memory over the
-compulsory ones: inputs and outputs of the engine's segments, constants and weights once. *Peak L2* is the end of the
-highest region that a task names.
+graph, M1), without calls, and with what Core ML computes on the processor where Apple's compiler refuses an op; *bound*
+is what no program can be below on the engine: all arithmetic at the array's peak, or all compulsory bytes at the
+memory's; *apple* and *default* are the two dialects of hexane's compiler, timed task by task, with their segments on
+the host ([transformations](transformations.md)). *Moved / least* is the bytes that tasks move to and from memory over
+the compulsory ones: inputs and outputs of the engine's segments, constants and weights once. *Peak L2* is the end of
+the highest region that a task names.
 """
 
 
@@ -402,10 +407,10 @@ def speed_tables(rows: list[Row]) -> list[str]:
     """Predicted times, traffic, L2 and evidence; then each transformation's part."""
     lines = [SPEED_HEAD]
     lines.append(
-        "| network | model | apple | default | ratio | moved / least, apple | default | peak L2 | INFERRED, apple"
+        "| network | model | bound | apple | default | ratio | moved / least, apple | default | peak L2 "
+        "| INFERRED, apple | default |"
     )
-    lines[-1] += " | default |"
-    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    lines.append("|---" * 11 + "|")
     lines += [times_line(r) for r in rows]
     lines.append("\nEngine time without one transformation over that with all, where it is another:\n")
     lines += ["| transformation | networks |", "|---|---|"]

@@ -101,7 +101,7 @@ def test_a_program_runs_like_a_network(folder: Path, tmp_path: Path) -> None:
         "model.hwx for M1, on emulator" in text
         and "not compared" in text
         and "infinities" in text
-        and "tasks in 1" in text
+        and "1 task in 1 engine segment" in text
     )
     assert np.load(tmp_path / "o.npz")["out"].shape == (1, 32, 32, 64)
     for option in (["--report", str(tmp_path / "r")], ["--autoscale"], ["--shape", "x=1"], ["--level", "graph"]):

@@ -13,16 +13,17 @@ import pytest
 import hexane
 from facts import fact_files, fact_folder
 from formats.zoo import ZOO, light_model
-from hexane.chips import CHIPS, Chip
+from hexane.chips import CHIPS, Chip, get
 from hexane.chips.measured import values
 from hexane.cost.model import engines_used, tile_count, time_work
 from hexane.cost.units import STREAM_SHARE, bound_us, weight_rate
 from hexane.cost.work import Layer, Work
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.formats.mil.reader import parse_mil
-from hexane.graph import Graph, Op
+from hexane.graph import Graph, GraphBuilder, Op
 from hexane.timing.from_graph import work_of
 from hexane.timing.job import job_of
+from hexane.timing.rows import blank
 
 WINOGRAD_LEAST = 4 / 9
 """Multiplications of F(2x2, 3x3) over those of the plain form."""
@@ -81,6 +82,22 @@ def test_a_bound_counts_weights_and_edges_but_nothing_between():
     assert bound == pytest.approx((2**21 + 2 * 1024) / 34.1e3)
     edge = bound_us(Layer(**{**_fields(layer), "reads_input": True}), chip)
     assert edge == pytest.approx(bound + 2**17 / 34.1e3)
+
+
+@pytest.mark.parametrize("size, what", [(56, "arithmetic"), (1, "compulsory bytes")])
+def test_an_estimate_says_what_no_program_can_be_below(size, what):
+    """Two convolutions: the array does all of both, the map between them need not leave the chip."""
+    b = GraphBuilder(opset="ios17")
+    x = b.input("x", (1, 512, size, size), "fp16")
+    for _ in range(2):
+        x = b.conv(x=x, weight=blank(b, "fp16", (512, 512, 1, 1)), pad_type="same")
+    b.output(x)
+    found, chip = hexane.estimate(b.graph, "M1"), get("M1")
+    macs, moved = 2 * 512 * 512 * size**2, 2 * 2 * (512 * 512 + 512) + 2 * 2 * 512 * size**2
+    array = macs / (16 * 256 * chip.clock_mhz)
+    assert found.bound_us == pytest.approx(max(array, moved / (chip.dram_gbs * 1e3)), rel=0.02)
+    assert found.bound_us <= found.engine_us
+    assert any(f"at least {found.bound_us:.1f} us: {what}" in note for note in found.notes)
 
 
 def _fields(layer: Layer) -> dict[str, object]:

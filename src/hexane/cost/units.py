@@ -95,8 +95,8 @@ def weight_rate(chip: Chip, c: Numbers) -> Any:
     return rate if chip.dram_gbs is None else smaller(rate, STREAM_SHARE * chip.dram_gbs * 1e3)
 
 
-def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> float:
-    """Least time of one repetition of a layer: arithmetic at the peak, compulsory bytes at the memory's peak.
+def bounds_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> tuple[float, float]:
+    """Least times of one repetition of a layer: arithmetic at the array's peak, compulsory bytes at the memory's peak.
 
     Compulsory are weights, and what a program is handed and hands out: whatever lies between may stay on the chip.
     """
@@ -110,7 +110,12 @@ def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None
         array *= layer.density / (2 if layer.int8 else 1)
         array /= WINOGRAD_MOST if is_winograd(layer, kernel, chip) else 1
         traffic += 0.0 if layer.weight_key is not None and kernel.resident else kernel.stored_bytes
-    return max(array, traffic / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0.0)
+    return array, traffic / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0.0
+
+
+def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> float:
+    """Least time of one repetition of a layer, the longer of `bounds_us`."""
+    return max(bounds_us(layer, chip, engines, clock_mhz))
 
 
 def palette_bytes(stored: float, weights: float, chip: Chip) -> float:

@@ -13,7 +13,7 @@ from hexane import chips
 from hexane.chips import Chip
 from hexane.chips.measured import ModelConstant, constants
 from hexane.cost.model import Timed, engines_used, time_work
-from hexane.cost.units import Numbers
+from hexane.cost.units import Numbers, bounds_us
 from hexane.cost.work import HostOp, Job, Parts, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import html
@@ -51,7 +51,9 @@ class Estimate:
 
     ``latency_us`` is a call through ``interface`` at the top clock, calls back to back; ``latency_range_us`` one
     standard deviation either way; ``parts`` what it is made of (launches, host, copies, engine); ``basis`` what was
-    read (``hexane.cost.work.Job``); ``engine_us`` the tasks alone; ``single_shot_us`` the first call after a pause of
+    read (``hexane.cost.work.Job``); ``engine_us`` the tasks alone; ``bound_us`` what these cannot be below, the longer
+    of all arithmetic at the array's peak and all compulsory bytes at the memory's (`hexane.cost.units.bounds_us`);
+    ``single_shot_us`` the first call after a pause of
     100 ms; ``energy_mj`` the engine's rail, millijoules per call; ``ops`` the layers in order, ``tasks`` the same for
     compiled tasks (empty for a graph). ``notes`` say where the model extrapolates.
     """
@@ -63,6 +65,7 @@ class Estimate:
     latency_range_us: tuple[float, float]
     parts: Parts
     engine_us: float
+    bound_us: float
     single_shot_us: float
     energy_mj: float
     bottleneck: str
@@ -228,6 +231,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
     engines = max((item.engines for item in launches), default=1)
     macs = sum(work.macs for work in job.launches)
     peak_us = macs / (target.generation.cores * target.macs_per_core_cycle * target.clock_mhz * engines)
+    bounds = _bounds(launches, target)
     energy = energy_uj([timed for item in launches for timed in item.timed], latency - parts.host_us, c)
     return Estimate(
         chip=target.name,
@@ -237,6 +241,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         latency_range_us=(latency / spread, latency * spread),
         parts=parts,
         engine_us=parts.engine_us,
+        bound_us=max(bounds),
         single_shot_us=latency + (target.generation.wake_us if launches else 0.0),
         energy_mj=energy * 1e-3 if launches else 0.0,
         bottleneck=_bottleneck(ops, parts),
@@ -247,8 +252,19 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         engines=engines,
         ops=ops,
         tasks=ops if job.by_tasks else (),
-        notes=_notes(job, ops, parts, target, constants_used),
+        notes=(*_notes(job, ops, parts, target, constants_used), *_bound_note(bounds)),
     )
+
+
+def _bounds(launches: list[_Launch], chip: Chip) -> tuple[float, float]:
+    """Microseconds of all arithmetic at the array's peak, and of all compulsory bytes at the memory's peak."""
+    each = [
+        (item.layer.count * array, item.layer.count * memory)
+        for launch in launches
+        for item in launch.timed
+        for array, memory in [bounds_us(item.layer, chip, launch.engines)]
+    ]
+    return sum(array for array, _ in each), sum(memory for _, memory in each)
 
 
 def _sigma(job: Job, launches: list[_Launch], parts: Parts, target: Chip, c: dict[str, float], interface: str) -> float:
@@ -301,6 +317,12 @@ _BASIS = {
 }
 
 
+def _bound_note(bounds: tuple[float, float]) -> tuple[str, ...]:
+    array, memory = bounds
+    what = "arithmetic at the array's peak" if array >= memory else "compulsory bytes at the memory's peak"
+    return (f"the engine takes at least {max(bounds):.1f} us: {what}",) if max(bounds) else ()
+
+
 def _notes(
     job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, constants_used: dict[str, ModelConstant]
 ) -> tuple[str, ...]:
@@ -312,7 +334,8 @@ def _notes(
             unknown[op.op].append(op)
     for kind, members in unknown.items():
         count = f"{len(members)} {kind} layers" if len(members) > 1 else f"{kind} {members[0].name}"
-        notes.append(f"{count}: nobody has published a time of such a layer")
+        share = sum(op.us for op in members) / parts.engine_us
+        notes.append(f"{count}, {share:.0%} of the engine's time: nobody has published a time of such a layer")
     donors = Counter(constant.chip for constant in constants_used.values() if constant.chip)
     own = donors.pop(chip.name, 0)
     if donors:
