@@ -21,8 +21,11 @@ NAME = "keys-as-channels"
 BLOCKS = "query-blocks"
 
 
-def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2, given="keys", second=None, turned=""):
-    """softmax(scale q k^T + mask) v over heads, then a linear layer.
+def attention(
+    queries, keys, heads, dims, *,
+    mask="shared", rows=True, scale=0.2, divisor=None, given="keys", second=None, turned="",
+):  # fmt: skip
+    """softmax(scale q k^T + mask) v over heads, then a linear layer; or the scores over a divisor.
 
     given : how k comes, [keys, D] or turned.
     turned : operands that are inputs [1, H, D, S], where there are no ``rows``.
@@ -42,9 +45,13 @@ def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2
         scores = b.matmul(x=q, y=operand("k", keys), transpose_y=True)
     else:
         scores = b.matmul(x=q, y=operand("k", keys, (0, 2, 3, 1)))
-    if scale:
+    if divisor:
+        scores = b.real_div(x=scores, y=np.float16(divisor))
+    elif scale:
         scores = b.mul(x=scores, y=np.float16(scale))
-    if mask == "shared":
+    if mask == "row":
+        scores = b.add(x=scores, y=b.input("mask", (1, 1, 1, keys), "fp16"))
+    elif mask == "shared":
         scores = b.add(x=scores, y=b.input("mask", (1, 1, queries, keys), "fp16"))
     elif mask == "constant":
         scores = b.add(x=scores, y=np.triu(np.full((1, 1, queries, keys), -100, np.float16), 1))
@@ -99,6 +106,8 @@ CASES = {
     "heads apart": dict(queries=32, keys=32, heads=4, dims=64, rows=False),
     "no mask, no factor": dict(queries=48, keys=64, heads=3, dims=16, mask=None, scale=0),
     "a constant mask": dict(queries=64, keys=64, heads=2, dims=32, mask="constant"),
+    "a mask of one row": dict(queries=48, keys=64, heads=3, dims=32, mask="row"),
+    "a divisor": dict(queries=64, keys=32, heads=4, dims=32, mask="row", divisor=5.657),
     "k turned": dict(queries=32, keys=64, heads=2, dims=32, given="columns"),
     "keys that fill no core": dict(queries=33, keys=100, heads=3, dims=16),
     "keys for 13 cores": dict(queries=128, keys=104, heads=4, dims=32),
@@ -147,8 +156,9 @@ def test_random_attention(data):
         keys=data.draw(st.sampled_from([32, 36, 64, 80, 100, 196])),
         heads=data.draw(st.sampled_from([2, 3, 5, 12])),
         dims=data.draw(st.sampled_from([16, 32, 48, 64, 80])),
-        mask=data.draw(st.sampled_from(["shared", None, "constant"])),
+        mask=data.draw(st.sampled_from(["shared", None, "constant", "row"])),
         rows=data.draw(st.booleans()),
+        divisor=data.draw(st.sampled_from([None, 3.0])),
     )
     if case["rows"]:
         case["given"] = data.draw(st.sampled_from(["keys", "columns"]))
@@ -198,7 +208,7 @@ def test_heads_of_several_images(chip, mask, flat):
 
 
 @pytest.mark.parametrize("chip", ["M1", "M4"])
-@pytest.mark.parametrize("mask", [None, "shared"])
+@pytest.mark.parametrize("mask", [None, "shared", "row"])
 def test_some_queries_at_a_time(chip, mask):
     """Scores of one head beyond L2: blocks of queries, the last one shorter; never slower than through memory."""
     graph = attention(840, 800, 2, 16, mask=mask)
@@ -253,8 +263,9 @@ def test_random_blocks_of_queries(data):
         keys=data.draw(st.sampled_from([32, 36, 64, 100, 196])),
         heads=data.draw(st.sampled_from([2, 3, 5])),
         dims=data.draw(st.sampled_from([16, 32, 80])),
-        mask=data.draw(st.sampled_from(["shared", None, "constant"])),
+        mask=data.draw(st.sampled_from(["shared", None, "constant", "row"])),
         rows=data.draw(st.booleans()),
+        divisor=data.draw(st.sampled_from([None, 3.0])),
     )
     if case["rows"]:
         case["given"] = data.draw(st.sampled_from(["keys", "columns"]))
@@ -346,7 +357,7 @@ def test_maxima_of_halves(mask_value):
 
 
 @pytest.mark.parametrize(("given", "rows"), [("keys", True), ("keys", False), ("columns", True)])
-@pytest.mark.parametrize("mask", [None, "shared", "constant"])
+@pytest.mark.parametrize("mask", [None, "shared", "constant", "row"])
 def test_odd_keys(mask, given, rows):
     """Keys of zeros behind the last one, which a mask hides: their weights are 0, also of a row hidden whole."""
     graph = attention(64, 77, 4, 32, mask=mask, given=given, rows=rows)

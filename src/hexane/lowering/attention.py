@@ -110,11 +110,14 @@ class Attention:
 
 
 def attention_from(scores: Op, axis: int) -> Attention | None:
-    """The attention that begins with this product and whose softmax runs along ``axis`` (-1 or -2), or None."""
+    """The attention that begins with this product and whose softmax runs along ``axis`` (-1 or -2), or None.
+
+    Scores in their usual orientation (-1) may be divided by a number: written anew they are multiplied.
+    """
     rank = len(scores.output.shape)
     last, scale, mask = scores, None, None
-    product = follows(last, "mul")
-    if product is not None and factor_of(product) is not None:
+    product = follows(last, "mul", *(["real_div"] if axis == -1 else []))
+    if product is not None and _factor(product) is not None:
         last = scale = product
     added = follows(last, "add")
     if added is not None:
@@ -141,9 +144,16 @@ def times_scale(attention: Attention, scores: Value, b: GraphBuilder) -> Value:
     """Other scores with the factor of an attention, where it has one."""
     if attention.scale is None:
         return scores
-    x, y = attention.scale.inputs["x"], attention.scale.inputs["y"]
-    scaled: Value = b.mul(x=scores, y=x if x.is_constant else y)
+    scaled: Value = b.mul(x=scores, y=_factor(attention.scale))
     return scaled
+
+
+def _factor(op: Op) -> float | None:
+    """The number by which a mul or a real_div multiplies its other operand."""
+    number = factor_of(op)
+    if op.type == "mul":
+        return number
+    return None if not number or op.inputs["x"].is_constant else 1 / number
 
 
 def split_heads(value: Value) -> tuple[Op, ...]:

@@ -181,22 +181,22 @@ def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
 
 
 def _shared(mask: Value, sizes: Sizes) -> bool:
-    """True where a mask is one map of queries x keys for all heads."""
-    return len(mask.shape) == 4 and tuple(mask.shape) == (1, 1, sizes.queries, sizes.keys)
+    """True where a mask is one map of queries x keys for all heads, or one row of keys for all queries."""
+    return tuple(mask.shape) in ((1, 1, sizes.queries, sizes.keys), (1, 1, 1, sizes.keys))
 
 
 def _product_behind(soft: Op) -> Op | None:
     """The product whose scores a softmax takes, through a mask and a factor."""
     value = soft.inputs["x"]
-    for kind in ("add", "mul"):
+    for kinds in (("add",), ("mul", "real_div")):
         op = value.op
-        if op is not None and op.type == kind:
+        if op is not None and op.type in kinds:
             x, y = op.inputs["x"], op.inputs["y"]
             value = next((v for v in (x, y) if not v.is_constant and v.op is not None and v.op.type in _SCORES), x)
     return value.op if value.op is not None and value.op.type == "matmul" else None
 
 
-_SCORES = ("mul", "matmul")
+_SCORES = ("mul", "real_div", "matmul")
 
 
 def _untransposed(k: Value, b: GraphBuilder) -> Value:
@@ -212,7 +212,9 @@ def _untransposed(k: Value, b: GraphBuilder) -> Value:
 def _turned(attention: Attention, k: Value, mask: Value | None, b: GraphBuilder) -> Value:
     scores = times_scale(attention, b.matmul(x=k, y=attention.scores.inputs["x"], transpose_y=True), b)
     if mask is not None:
-        scores = b.add(x=scores, y=b.transpose(x=mask, perm=LAST_TWO))
+        column = b.transpose(x=mask, perm=LAST_TWO)
+        rows = scores.shape[-1] // column.shape[-1]
+        scores = b.add(x=scores, y=column if rows == 1 else b.tile(x=column, reps=[1, 1, 1, rows]))
     weights = b.softmax(x=scores, axis=-2)
     product = b.matmul(x=attention.result.inputs["y"], y=weights, transpose_x=True)
     return b.transpose(x=product, perm=LAST_TWO)
