@@ -107,8 +107,7 @@ generation that programs are written for. Everything is predicted; no engine too
 calibrated model sees it compiled by Apple, on the same chip (`hexane.estimate` of both, without calls). Constants of
 M3, M5 and A19 are in part those of siblings ([timing](timing.md)), in both times alike. Programs of H17 and H18 are
 INFERRED as a whole: no program of Apple's is recorded word for word. A program from H14 on has room for 255 tasks;
-larger networks become several. MiniLM is as PyTorch 2.13 exports it: its mask has one row for all queries, which
-`keys-as-channels` does not take yet; that of [networks](networks.md) comes from an earlier exporter and has a row each.
+larger networks become several.
 """
 
 
