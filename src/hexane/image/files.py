@@ -35,7 +35,7 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"an engine program is opened from a path or from bytes, not from {type(source).__name__}")
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(path):  # False where no file can have such a name
         raise FormatError("is a folder, no engine program", where=str(path), hint=OF_NETWORKS)
     data = read_bytes(path)
     try:
