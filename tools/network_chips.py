@@ -65,8 +65,7 @@ class Column:
 
 def time_of(what: Any, chip: str) -> float:
     """Microseconds without calls: the engine's, and those of ops on the host."""
-    parts = hexane.estimate(what, chip).parts
-    return parts.engine_us + parts.host_us
+    return hexane.estimate(what, chip).parts.work_us
 
 
 def way_of(program: Any, chip: str) -> Way:

@@ -128,9 +128,8 @@ def ways() -> dict[str, dict[str, Any]]:
 def speed_of(program: Any) -> Speed:
     stats = program.stats()
     total = sum(stats["evidence"].values()) or 1
-    parts = hexane.estimate(program).parts
     return Speed(
-        parts.engine_us + parts.host_us,
+        hexane.estimate(program).parts.work_us,
         traffic(program),
         stats["tasks"],
         stats["evidence"].get("INFERRED", 0) / total,
@@ -140,8 +139,7 @@ def speed_of(program: Any) -> Speed:
 def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     """Times and traffic of the network, compiled in both dialects; ``every``: and without each transformation."""
     estimated = hexane.estimate(graph)
-    parts = estimated.parts
-    row.model_us, row.model_host_us = parts.engine_us + parts.host_us, parts.host_us
+    row.model_us, row.model_host_us = estimated.parts.work_us, estimated.parts.host_us
     row.bound_us = estimated.bound_us
     for name, options in ways().items():
         if name not in row.speeds and (name in ("apple", "default") or every):

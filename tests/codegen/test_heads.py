@@ -184,7 +184,7 @@ def attention_of_images(images, tokens, heads, dims, *, flat, mask):
     scores = b.matmul(x=operand("q"), y=operand("k"), transpose_y=True)
     scores = b.mul(x=b.reshape(x=scores, shape=[*whole, tokens]) if flat else scores, y=np.float16(0.25))
     if mask is not None:
-        scores = b.add(x=scores, y=b.input("mask", (*mask, tokens, tokens), "fp16"))
+        scores = b.add(x=scores, y=b.input("mask", (*mask, tokens), "fp16"))
     weights = b.softmax(x=scores, axis=-1)
     made = b.matmul(x=b.reshape(x=weights, shape=[*joined, tokens]) if flat else weights, y=operand("v"))
     made = b.reshape(x=made, shape=[*whole, dims]) if flat else made
@@ -194,13 +194,13 @@ def attention_of_images(images, tokens, heads, dims, *, flat, mask):
 
 
 @pytest.mark.parametrize("chip", ["M1", "M4"])
-@pytest.mark.parametrize("mask", [None, (1, 1), (3, 1)])
+@pytest.mark.parametrize("mask", [None, (1, 1, 48), (1, 1, 1), (3, 1, 48)])
 @pytest.mark.parametrize("flat", [False, True])
 def test_heads_of_several_images(chip, mask, flat):
     """Those of one image with as many times the heads, unless each image has a mask of its own."""
     graph = attention_of_images(3, 48, 2, 32, flat=flat, mask=mask)
     program, inputs = hexane.compile(graph, chip), inputs_of(graph)
-    assert is_turned(program) == (mask != (3, 1)) and [s.kind for s in program.segments] == ["engine"]
+    assert is_turned(program) == (mask != (3, 1, 48)) and [s.kind for s in program.segments] == ["engine"]
     tasks = agreed(program, inputs)["y"]
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
     if is_turned(program):

@@ -130,7 +130,7 @@ def test_layers_are_those_of_numpy(
     results = net.load(tmp_path).evaluate({f"x{n}": array for n, array in enumerate(inputs)})
     for n, array in enumerate(expected):
         assert results[f"y{n}"].shape == np.shape(array)
-        np.testing.assert_allclose(results[f"y{n}"], array, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(results[f"y{n}"], array, rtol=1e-6, atol=3e-7)
 
 
 def test_a_crop_of_one_input_takes_its_borders_away(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_grids_of_bilinear_resizing(tmp_path: Path, method: int, size: tuple[int
         expected = stretched(expected, axis, grid(method, x.shape[axis], count))
     result = net.load(tmp_path).evaluate({"x0": x})["y0"]
     assert result.shape == expected.shape
-    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=3e-7)
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -287,7 +287,7 @@ def test_layers_of_volumes_are_those_of_onnxruntime(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": VOLUME})
-    np.testing.assert_allclose(net.load(tmp_path).evaluate({"x": VOLUME})["y"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(net.load(tmp_path).evaluate({"x": VOLUME})["y"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_old_network_with_an_image(tmp_path: Path) -> None:

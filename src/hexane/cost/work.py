@@ -161,3 +161,8 @@ class Parts:
     @property
     def total_us(self) -> float:
         return self.launch_us + self.host_us + self.copies_us + self.engine_us
+
+    @property
+    def work_us(self) -> float:
+        """All that is computed, on the engine and on the host: without calls and copies."""
+        return self.engine_us + self.host_us

@@ -86,13 +86,13 @@ def lines(target, source):
         for d in range(target.shape[1]):
             for c in range(target.shape[2]):
                 for h in range(target.shape[3]):
-                    to = target.ctypes.data + g * to_steps[0] + d * to_steps[1] + c * to_steps[2] + h * to_steps[3]
-                    of = source.ctypes.data + g * of_steps[0] + d * of_steps[1] + c * of_steps[2] + h * of_steps[3]
                     if together:
+                        to = target.ctypes.data + g * to_steps[0] + d * to_steps[1] + c * to_steps[2] + h * to_steps[3]
+                        of = source.ctypes.data + g * of_steps[0] + d * of_steps[1] + c * of_steps[2] + h * of_steps[3]
                         copy_bytes(to, of, n * size)
                     else:
                         for i in range(n):
-                            copy_bytes(to + i * to_steps[4], of + i * of_steps[4], size)
+                            target[g, d, c, h, i] = source[g, d, c, h, i]
 
 
 def copy(target: np.ndarray, source: np.ndarray) -> None:
